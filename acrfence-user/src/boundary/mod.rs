@@ -1,0 +1,110 @@
+//! The tool boundary: takes redirected connections, terminates TLS, reads calls, asks the
+//! [`Arbiter`], and only then connects upstream (DESIGN.md §5).
+
+use std::net::SocketAddr;
+
+use crate::effect::LogError;
+use crate::words::{EffectId, Ending, Origin, Refusal, Response, ToolCall};
+
+/// Who is at the other end of an accepted connection.
+#[derive(Clone, Debug)]
+pub struct Caller {
+    /// The process; `connection` is filled in by the boundary.
+    pub origin: Origin,
+    /// Where it wanted to connect to.
+    pub original: SocketAddr,
+}
+
+/// Tells the boundary whose connection it accepted. The probe's maps stand behind it.
+pub trait Callers: Send + Sync + 'static {
+    /// The caller whose socket has the local address `from`; none when the redirect was not
+    /// recorded, in which case the connection must be dropped, never passed on.
+    fn caller(&self, from: SocketAddr) -> Option<Caller>;
+}
+
+/// Decides calls and takes their outcomes. The daemon's pipeline stands behind it.
+#[async_trait::async_trait]
+pub trait Arbiter: Send + Sync + 'static {
+    /// Decides a call. May wait for a person or a running twin.
+    async fn admit(&self, call: ToolCall) -> Admission;
+
+    /// Decides whether bytes that are no HTTP may flow, before anything is sent upstream.
+    async fn admit_opaque(&self, flow: &OpaqueFlow) -> Result<(), Refusal>;
+
+    /// An opaque flow ended.
+    fn opaque_ended(&self, flow: OpaqueFlow);
+
+    /// Something kept the boundary from doing its work on a connection.
+    fn trouble(&self, trouble: Trouble);
+}
+
+/// What to do with a call.
+pub enum Admission {
+    /// Send it, and settle the ticket.
+    Forward(Box<dyn Ticket>),
+    /// Answer with this; send nothing. For MCP the boundary puts the new JSON-RPC id in.
+    Replay {
+        /// The effect whose record answers.
+        effect: EffectId,
+        /// What was recorded.
+        response: Response,
+    },
+    /// Answer with a readable error; send nothing.
+    Refuse(Refusal),
+}
+
+/// The right to send one call, and the duty to say how it ended. Dropped unsettled, the effect is
+/// in doubt.
+#[async_trait::async_trait]
+pub trait Ticket: Send + Sync {
+    /// The effect; none when the call is no effect (read-only, model traffic).
+    fn effect(&self) -> Option<EffectId>;
+
+    /// Whether the end of the response must not reach the agent before [`Self::settle`] returned.
+    fn holds_end(&self) -> bool;
+
+    /// Says how the call ended. Returns once that is on disk.
+    async fn settle(self: Box<Self>, ending: Ending) -> Result<(), LogError>;
+}
+
+/// Bytes that are passed on without being understood.
+#[derive(Clone, Debug)]
+pub struct OpaqueFlow {
+    /// The process and connection.
+    pub origin: Origin,
+    /// Where it goes.
+    pub peer: SocketAddr,
+    /// Why it is opaque: `passed through by policy`, `not TLS or HTTP`, `WebSocket`, …
+    pub why: String,
+    /// Bytes sent by the agent so far.
+    pub sent: u64,
+    /// Bytes received by the agent so far.
+    pub received: u64,
+}
+
+/// Something a person should know about a connection.
+#[derive(Clone, Debug)]
+pub struct Trouble {
+    /// The process and connection.
+    pub origin: Origin,
+    /// Which kind.
+    pub kind: TroubleKind,
+    /// In words, with what to do next.
+    pub detail: String,
+}
+
+/// Kinds of trouble on a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum TroubleKind {
+    /// The agent ended the handshake because it does not trust the CA.
+    CaNotTrusted,
+    /// The agent ended the handshake although it trusts the CA's issuer: it pins, or wants a client certificate.
+    HandshakeAborted,
+    /// The upstream's certificate does not verify.
+    UpstreamUntrusted,
+    /// The upstream could not be reached.
+    UpstreamUnreachable,
+    /// The agent sent something that is no valid TLS or HTTP, or that must be refused.
+    BadRequest,
+}

@@ -1,0 +1,91 @@
+//! The effect log: what happened, durably.
+//!
+//! The journal is the truth; the index (sled) answers questions and can be rebuilt from it. Both
+//! stand behind [`EffectLog`], so that a shared store could (DESIGN.md §11).
+
+mod event;
+mod query;
+
+pub use event::{Event, Harvest, HoldDecision, Prepared};
+pub use query::{CandidateRow, CredentialHistory, EffectFilter, EffectRow, Page};
+
+use crate::words::{Effect, EffectId, Fingerprint, Seq, ThreadId, ToolKey};
+
+/// Why the log could not do something. Every message says what to do next.
+#[derive(Debug, thiserror::Error)]
+pub enum LogError {
+    /// No room for the record, or for the outcome it must be able to take later. Nothing was written.
+    #[error(
+        "the effect log has no room left ({detail}); free space under the state directory, new effects are refused until then"
+    )]
+    Full {
+        /// How much is missing and where.
+        detail: String,
+    },
+    /// A write or sync failed: what the disk holds is unknown, so the log takes nothing more.
+    #[error(
+        "the effect log could not reach the disk ({detail}); it takes no more records until the daemon is restarted on a healthy disk"
+    )]
+    Stopped {
+        /// The first error.
+        detail: String,
+    },
+    /// What was read is not what was written.
+    #[error("the effect log is damaged at {place}: {detail}; run `acrfence log verify`")]
+    Corrupt {
+        /// Segment and offset, or index tree and key.
+        place: String,
+        /// What is wrong.
+        detail: String,
+    },
+    /// It cannot be opened as it is.
+    #[error("{0}")]
+    Unusable(String),
+}
+
+/// The promises of DESIGN.md §7, whatever stands behind them.
+///
+/// Reading methods see everything appended before them, also what the index has not taken in yet.
+#[async_trait::async_trait]
+pub trait EffectLog: Send + Sync + 'static {
+    /// Writes `event` and returns its position once it is on disk.
+    ///
+    /// For [`Event::Prepared`], room for the outcome is reserved first; an outcome therefore does
+    /// not fail with [`LogError::Full`].
+    async fn append(&self, event: Event) -> Result<Seq, LogError>;
+
+    /// Writes `event` in order with the others without waiting for the disk. For what may be lost
+    /// in a crash without breaking a promise (observations), and for outcomes noted while dropping.
+    fn note(&self, event: Event);
+
+    /// One effect, with its bodies.
+    fn effect(&self, id: EffectId) -> Result<Option<Effect>, LogError>;
+
+    /// A page of effects, newest first unless the filter says otherwise.
+    fn effects(&self, filter: &EffectFilter) -> Result<Page<EffectRow>, LogError>;
+
+    /// Effects of `thread` under `key` with an id below `before`, oldest first: what a new call
+    /// could be the same as. Failed effects are left out.
+    fn candidates(
+        &self,
+        thread: ThreadId,
+        key: &ToolKey,
+        before: Seq,
+    ) -> Result<Vec<CandidateRow>, LogError>;
+
+    /// Where a credential was issued and who presented it.
+    fn credential(&self, fingerprint: Fingerprint) -> Result<CredentialHistory, LogError>;
+
+    /// The position at which a value (by its keyed hash, see [`Harvest`]) was first seen in `thread`.
+    fn first_seen(&self, thread: ThreadId, value: u64) -> Result<Option<Seq>, LogError>;
+
+    /// Everything that is not an effect or an observation, in order: incarnations, threads,
+    /// branches, checkpoints, replays, refusals' holds. `lineage` is rebuilt from it at start.
+    fn lineage_events(&self) -> Result<Vec<(Seq, Event)>, LogError>;
+
+    /// Effects that are still `prepared`, oldest first: at start, those a dead daemon left.
+    fn unsettled(&self) -> Result<Vec<EffectId>, LogError>;
+
+    /// Position of the last record, and a channel that reports each later one once it is on disk.
+    fn follow(&self) -> (Seq, tokio::sync::broadcast::Receiver<Seq>);
+}

@@ -1,0 +1,1 @@
+//! fence (to come)

@@ -1,0 +1,119 @@
+//! Lives, lines of work and timelines of an agent.
+
+use serde::{Deserialize, Serialize};
+
+use super::{AgentName, BranchId, ProcessIdentity, Seq, ThreadId, Timestamp};
+
+/// One life of an agent.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Incarnation {
+    /// The agent.
+    pub agent: AgentName,
+    /// 1 for the first life.
+    pub number: u32,
+    /// How it began.
+    pub cause: IncarnationCause,
+    /// Its root process.
+    pub root: ProcessIdentity,
+    /// `/proc/sys/kernel/random/boot_id`: process identities mean nothing across boots.
+    pub boot_id: String,
+    /// Real user id of the root process.
+    pub uid: u32,
+    /// Executable of the root process.
+    pub exe: String,
+    /// Argument vector of the root process.
+    pub argv: Vec<String>,
+    /// When it began.
+    pub at: Timestamp,
+}
+
+/// How a life began.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum IncarnationCause {
+    /// `acrfence attach PID`.
+    Attach,
+    /// `acrfence run`.
+    Launch,
+    /// A restore of the process itself (CRIU).
+    Restore,
+}
+
+/// One line of work of an agent, usually one LLM conversation.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Thread {
+    /// Its id.
+    pub id: ThreadId,
+    /// The agent it was first seen with.
+    pub agent: AgentName,
+    /// What identifies it (`main` for the line of work of an agent that showed no conversation).
+    pub title: String,
+    /// When it was first seen.
+    pub at: Timestamp,
+}
+
+/// A timeline inside a thread.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Branch {
+    /// Its id; also the journal position at which it opened.
+    pub id: BranchId,
+    /// The thread it belongs to.
+    pub thread: ThreadId,
+    /// The branch it left; none for the first of a thread.
+    pub parent: Option<BranchId>,
+    /// Up to where it remembers what its parent did.
+    pub fork_point: ForkPoint,
+    /// Why it exists.
+    pub cause: Cause,
+    /// How sure we are that it is a restore.
+    pub grade: Grade,
+    /// In the words of whoever or whatever opened it.
+    pub note: String,
+    /// When it opened.
+    pub at: Timestamp,
+}
+
+/// Up to where a branch remembers its parent's timeline.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ForkPoint {
+    /// It remembers what entered the parent's timeline at or before this journal position.
+    At(Seq),
+    /// Nobody knows: it is taken to remember nothing.
+    Unknown,
+}
+
+/// Why a branch exists.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Cause {
+    /// The first branch of a thread.
+    Start,
+    /// A restore: what it does not remember is fenced, different calls are blocked.
+    Restore,
+    /// A person said `acrfence fork`: what it does not remember is fenced, different calls run.
+    Fork,
+}
+
+/// How sure we are that a restore took place (DESIGN.md §8).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Grade {
+    /// Only the words of the conversation suggest it.
+    Suspect,
+    /// Somebody said so, ids prove it, or the kernel did it.
+    Certain,
+}
+
+/// A point in an agent's time that a person or a hook named.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Checkpoint {
+    /// The agent.
+    pub agent: AgentName,
+    /// Its name, unique within the agent (the latest of that name counts).
+    pub name: String,
+    /// Thread it was taken in; none for all threads of the agent.
+    pub thread: Option<ThreadId>,
+    /// When it was taken.
+    pub at: Timestamp,
+}

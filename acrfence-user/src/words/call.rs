@@ -1,0 +1,191 @@
+//! A tool call: one request seen at the tool boundary, and what came back.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use super::{Body, Header, Origin, Timestamp};
+
+/// How a call crosses the boundary.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Transport {
+    /// HTTP or HTTPS request.
+    Http,
+    /// MCP `tools/call`, over HTTP or stdio.
+    Mcp,
+    /// A command that policy gates at exec.
+    Exec,
+}
+
+impl fmt::Display for Transport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Http => "http",
+            Self::Mcp => "mcp",
+            Self::Exec => "exec",
+        })
+    }
+}
+
+/// What makes two calls candidates for being the same effect (DESIGN.md §9): MCP server and tool;
+/// HTTP method, host and path shape; program and subcommand. Made by `fence::tool_key`.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct ToolKey(pub String);
+
+impl fmt::Display for ToolKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(&self.0)
+    }
+}
+
+/// One request seen at the tool boundary.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ToolCall {
+    /// When it was seen.
+    pub at: Timestamp,
+    /// What it asks for.
+    pub request: Request,
+    /// Who sent it.
+    pub origin: Origin,
+}
+
+/// What a call asks for, by transport.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Request {
+    /// An HTTP request.
+    Http(HttpRequest),
+    /// An MCP `tools/call`.
+    Mcp(McpRequest),
+    /// A command.
+    Exec(ExecRequest),
+}
+
+impl Request {
+    /// The transport of this request.
+    pub fn transport(&self) -> Transport {
+        match self {
+            Self::Http(_) => Transport::Http,
+            Self::Mcp(_) => Transport::Mcp,
+            Self::Exec(_) => Transport::Exec,
+        }
+    }
+}
+
+/// An HTTP request as sent.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct HttpRequest {
+    /// Method as sent.
+    pub method: String,
+    /// Absolute URL: scheme, authority, path and query.
+    pub url: String,
+    /// Header fields in order.
+    pub headers: Vec<Header>,
+    /// Body as sent (before content decoding).
+    pub body: Body,
+}
+
+/// An MCP `tools/call`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct McpRequest {
+    /// Which server: its URL without query for HTTP, its command line for stdio.
+    pub server: String,
+    /// Tool name.
+    pub name: String,
+    /// The `arguments` object as JSON text exactly as sent (`{}` when absent): duplicate keys and
+    /// big numbers survive.
+    pub arguments: String,
+    /// The `_meta` object as JSON text, context only: it never counts as meaning.
+    #[serde(default)]
+    pub meta: Option<String>,
+    /// Header fields of the HTTP request that carried it; empty on stdio.
+    #[serde(default)]
+    pub headers: Vec<Header>,
+}
+
+/// A command at exec.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ExecRequest {
+    /// Argument vector.
+    pub argv: Vec<String>,
+    /// Working directory.
+    pub cwd: String,
+    /// Allow-listed environment.
+    #[serde(default)]
+    pub env: Vec<(String, String)>,
+    /// Standard input, where it was read before the command started.
+    #[serde(default)]
+    pub stdin: Option<Body>,
+}
+
+/// What came back, by transport.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Response {
+    /// An HTTP response.
+    Http(HttpResponse),
+    /// An MCP result or error.
+    Mcp(McpResponse),
+    /// What a command left.
+    Exec(ExecResponse),
+}
+
+/// An HTTP response as received.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct HttpResponse {
+    /// Status code.
+    pub status: u16,
+    /// Header fields in order.
+    pub headers: Vec<Header>,
+    /// Body as received (before content decoding).
+    pub body: Body,
+    /// Trailer fields in order.
+    #[serde(default)]
+    pub trailers: Vec<Header>,
+}
+
+/// An MCP answer to `tools/call`, without its JSON-RPC id.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct McpResponse {
+    /// Whether `answer` is the JSON-RPC `result` (true) or its `error` (false).
+    pub is_result: bool,
+    /// JSON text of `result` or `error` exactly as received.
+    pub answer: String,
+    /// Whether the result says `isError: true` (always false for a JSON-RPC error).
+    pub is_error: bool,
+}
+
+/// What a command left.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ExecResponse {
+    /// Exit status; 128 + signal number when a signal ended it, as shells say it.
+    pub exit: i32,
+    /// Standard output.
+    pub stdout: Body,
+    /// Standard error.
+    #[serde(default)]
+    pub stderr: Body,
+}
+
+/// How the upstream leg of a call ended, as the boundary saw it. The fence makes an
+/// [`Outcome`](super::Outcome) of it.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Ending {
+    /// A full response arrived.
+    Response(Response),
+    /// Certainly not one byte of the request left: no connection, or the client library handed the
+    /// request back unsent.
+    NotSent {
+        /// What went wrong, in words.
+        why: String,
+    },
+    /// Some of it may have left, and no full response came.
+    Broken {
+        /// What went wrong, in words.
+        why: String,
+        /// What had arrived of the response.
+        partial: Option<Response>,
+    },
+}

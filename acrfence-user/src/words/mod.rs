@@ -1,0 +1,28 @@
+//! The words of the design, as types.
+//!
+//! Everything here is plain data: no clock, no I/O, no async. Rooms talk to each other in these
+//! types, and the journal keeps them (CBOR), so a field may be added (with `serde(default)`) but
+//! never change its meaning.
+
+mod body;
+mod branch;
+mod call;
+mod effect;
+mod ids;
+mod origin;
+mod verdict;
+
+pub use body::{Body, Digest, Header};
+pub use branch::{
+    Branch, Cause, Checkpoint, ForkPoint, Grade, Incarnation, IncarnationCause, Thread,
+};
+pub use call::{
+    Ending, ExecRequest, ExecResponse, HttpRequest, HttpResponse, McpRequest, McpResponse, Request,
+    Response, ToolCall, ToolKey, Transport,
+};
+pub use effect::{Effect, Fingerprint, Outcome, Resolution, Status};
+pub use ids::{
+    AgentName, BranchId, EffectId, HoldId, IdError, ProcessIdentity, Seq, ThreadId, Timestamp,
+};
+pub use origin::{Connection, Origin};
+pub use verdict::{Comparison, Field, FieldClass, Likeness, Refusal, RefusalCode, Verdict};
