@@ -6,6 +6,7 @@ model, it words its request anew each time: another reference, another time, ano
 
 It says what it does line by line, and waits for a line on standard input wherever the outside
 world may act: after saving (`checkpoint`), and after the answer to its action (`answer STATUS BODY`).
+Refused, it tries again when told to, and gives up when its standard input ends.
 """
 
 import argparse
@@ -42,7 +43,7 @@ def say(*words):
 
 
 def pause():
-    sys.stdin.readline()
+    return sys.stdin.readline()
 
 
 def plan(task):
@@ -76,6 +77,12 @@ def act(task, memory):
     return call(task.service + path, request)
 
 
+def attempt(task, memory):
+    status, body = act(task, memory)
+    say("answer", status, " ".join(body.split("\n")))
+    return status
+
+
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--state", required=True, help="the checkpoint file")
@@ -99,11 +106,12 @@ def main():
         say("checkpoint")
         pause()
     if state["step"] == "act":
-        status, body = act(task, state["memory"])
-        say("answer", status, " ".join(body.split("\n")))
+        status = attempt(task, state["memory"])
+        while status >= 400:
+            if not pause():
+                sys.exit(3)
+            status = attempt(task, state["memory"])
         pause()
-        if status >= 400:
-            sys.exit(3)
         state["step"] = "done"
         save(task.state, state)
     say("done")

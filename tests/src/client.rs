@@ -85,6 +85,21 @@ impl Client {
     }
 }
 
+/// A command that posts `bodies` to `url`, one after the other, in one process that pauses for nothing.
+pub fn post_all(url: &str, bodies: &[&str]) -> Result<Command> {
+    python("python-http", "pay_requests.py", &[&[url], bodies].concat())
+}
+
+/// What [`post_all`] got.
+pub fn answers(ended: &Ended) -> Result<Vec<Answer>> {
+    ensure!(ended.ok(), "{}\n{}", ended.stdout, ended.stderr);
+    ended
+        .stdout
+        .lines()
+        .map(|line| serde_json::from_str(line).with_context(|| format!("it said: {line}")))
+        .collect()
+}
+
 /// Makes `command` trust the roots in `bundle`, as somebody without ACRFence would.
 pub fn trusting(mut command: Command, bundle: &Path) -> Command {
     command.envs(authority::trust(bundle));

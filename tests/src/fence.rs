@@ -33,7 +33,7 @@ impl Place {
     /// An empty place whose daemon will trust `roots` upstream and read `config` (TOML) besides.
     pub fn new(roots: &[&Path], config: &str) -> Result<Self> {
         let dir = tempfile::Builder::new()
-            .prefix("acrfence-e2e-")
+            .prefix(&format!("acrfence-e2e-{}-", std::process::id()))
             .tempdir()
             .context("making a directory for a daemon")?;
         for sub in ["state", "run", "elsewhere"] {

@@ -12,5 +12,6 @@ pub mod fence;
 pub mod mcp;
 pub mod pace;
 pub mod process;
+pub mod screen;
 pub mod server;
-// pub mod story;
+pub mod story;

@@ -199,7 +199,7 @@ fn every_process_of_a_family_is_seen_with_its_own_address() -> Result<()> {
         assert!(ended.ok(), "{kind}: {}", ended.stderr);
         let report: Value = serde_json::from_str(&ended.stdout)?;
         assert_eq!(report["redirected"], false, "{kind}");
-        assert_eq!(report["orphan"].as_bool().unwrap_or(true), true, "{kind}");
+        assert!(report["orphan"].as_bool().unwrap_or(true), "{kind}");
     }
     assert_eq!(bank.connections(), 3);
     Ok(())

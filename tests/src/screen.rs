@@ -1,0 +1,91 @@
+//! How a story looks on a terminal.
+
+use std::io::{IsTerminal as _, Write as _};
+
+/// How a line is meant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Tone {
+    /// What happens.
+    Plain,
+    /// What somebody typed.
+    Command,
+    /// What somebody was told.
+    Quoted,
+}
+
+/// Standard output, with colour when it is a terminal.
+pub struct Screen {
+    colour: bool,
+}
+
+impl Screen {
+    /// The screen of this process.
+    pub fn new() -> Self {
+        let colour = std::io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none();
+        Self { colour }
+    }
+
+    /// A heading.
+    pub fn chapter(&self, number: &str, title: &str) {
+        self.print(&format!(
+            "\n{}",
+            self.paint("1", &format!("{number}  {title}"))
+        ));
+    }
+
+    /// Who does what.
+    pub fn line(&self, who: &str, what: &str, tone: Tone) {
+        let code = match tone {
+            Tone::Plain => "",
+            Tone::Command => "36",
+            Tone::Quoted => "33",
+        };
+        self.print(&format!(
+            "   {} {}",
+            self.paint("2", &format!("{who:<7}")),
+            self.paint(code, what)
+        ));
+    }
+
+    /// What came of it, good or bad.
+    pub fn result(&self, good: bool, what: &str) {
+        let (mark, code) = if good {
+            ("✔", "1;32")
+        } else {
+            ("✘", "1;31")
+        };
+        self.print(&format!(
+            "   {}",
+            self.paint(code, &format!("{mark} {what}"))
+        ));
+    }
+
+    /// A command of which the output follows.
+    pub fn shell(&self, command: &str) {
+        self.print(&format!("\n{}", self.paint("36", &format!("$ {command}"))));
+    }
+
+    /// Output of a command.
+    pub fn block(&self, text: &str) {
+        self.print(text.trim_end());
+    }
+
+    fn paint(&self, code: &str, text: &str) -> String {
+        if self.colour && !code.is_empty() {
+            format!("\x1b[{code}m{text}\x1b[0m")
+        } else {
+            text.to_owned()
+        }
+    }
+
+    fn print(&self, text: &str) {
+        // Nobody reads any more: the story goes on for its result.
+        let _ = writeln!(std::io::stdout(), "{text}");
+    }
+}
+
+impl Default for Screen {
+    fn default() -> Self {
+        Self::new()
+    }
+}
