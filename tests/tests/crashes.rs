@@ -11,7 +11,7 @@ use serde_json::Value;
 const TRANSFERS: &str = "/v1/transfers";
 
 /// Long enough to be waited for by a person, short enough for a test.
-const SHORT_HOLD: &str = "hold_timeout = \"1s\"\n";
+const SHORT_HOLD: &str = "[fence]\nhold_timeout = \"1s\"\n";
 
 /// Starts a payment whose answer the bank withholds, and returns when the bank has booked it.
 fn paying(fence: &Fence, bank: &Bank, reference: &str) -> Result<Running> {
@@ -65,6 +65,7 @@ fn a_daemon_killed_before_the_answer_leaves_the_payment_in_doubt() -> Result<()>
     let answer = fence.place().scratch().join("answer.json");
     std::fs::write(&answer, r#"{"id": "tr_000001", "status": "booked"}"#)?;
     fence.say(&["resolve", &effect, "--happened", &answer.to_string_lossy()])?;
+    fence.say(&["restored", "buyer"])?;
     let third = Client::Requests.post(&url, &rewritten_order_json("alice", 100, "pay-3"))?;
     let answered = Client::Requests.answer(&fence.run("buyer", &third)?)?;
     assert!(answered.body.contains("tr_000001"), "{}", answered.body);

@@ -230,12 +230,14 @@ fn another_amount_is_stopped_until_a_fork() -> Result<()> {
     assert_eq!((bank.payments(), bank.connections()), (1, 1));
 
     fence.say(&["fork", "buyer"])?;
-    let body = rewritten_order_json("alice", 250, "pay-3");
-    assert_eq!(pay(&fence, Client::Requests, &url, &body)?.status, 201);
-    assert_eq!(bank.payments(), 2);
     // A fork allows other things, not the same thing again.
-    let body = rewritten_order_json("alice", 100, "pay-4");
-    assert_eq!(pay(&fence, Client::Requests, &url, &body)?, first);
+    let both = [
+        rewritten_order_json("alice", 250, "pay-3"),
+        rewritten_order_json("alice", 100, "pay-4"),
+    ];
+    let got = answers(&fence.run("buyer", &post_all(&url, &[&both[0], &both[1]])?)?)?;
+    assert_eq!(got[0].status, 201);
+    assert_eq!(got[1], first);
     assert_eq!(bank.payments(), 2);
     Ok(())
 }
@@ -310,5 +312,54 @@ fn a_spent_approval_stays_spent() -> Result<()> {
     let mut life = deletes("4711")?;
     assert!(life.wait_for("answer")?.starts_with("200 "));
     assert_eq!(desk.deleted(), ["4711"]);
+    Ok(())
+}
+
+#[test]
+fn a_restart_that_nobody_explained_is_held_for_a_person() -> Result<()> {
+    let authority = Authority::new()?;
+    let bank = Bank::start(&authority)?;
+    let fence = Fence::start_with(&[&authority.root()], "[fence]\nhold_timeout = \"1s\"\n")?;
+    let url = bank.url(TRANSFERS);
+    let first = pay(
+        &fence,
+        Client::Requests,
+        &url,
+        &order_json("alice", 100, "pay-1"),
+    )?;
+    let body = rewritten_order_json("alice", 100, "pay-2");
+    let held = pay(&fence, Client::Requests, &url, &body)?;
+    assert_eq!(held.status, 409, "{}", held.body);
+    let holds = fence.ask(&["holds"])?;
+    assert_eq!(holds.len(), 1, "{holds:?}");
+    let hold = holds[0]["id"].as_str().unwrap_or_default();
+    assert!(held.body.contains(hold), "{hold} is not in {}", held.body);
+    assert_eq!(bank.payments(), 1);
+
+    fence.say(&["approve", hold, "--as", "replay"])?;
+    let body = rewritten_order_json("alice", 100, "pay-3");
+    assert_eq!(pay(&fence, Client::Requests, &url, &body)?, first);
+    assert_eq!(bank.payments(), 1);
+    Ok(())
+}
+
+#[test]
+fn observing_stops_nothing_and_tells_what_it_would_have_done() -> Result<()> {
+    let authority = Authority::new()?;
+    let bank = Bank::start(&authority)?;
+    let fence = Fence::start_with(&[&authority.root()], "[fence]\nmode = \"observe\"\n")?;
+    let url = bank.url(TRANSFERS);
+    pay(
+        &fence,
+        Client::Requests,
+        &url,
+        &order_json("alice", 100, "pay-1"),
+    )?;
+    fence.say(&["restored", "buyer"])?;
+    let body = rewritten_order_json("alice", 100, "pay-2");
+    assert_eq!(pay(&fence, Client::Requests, &url, &body)?.status, 201);
+    assert_eq!(bank.payments(), 2);
+    assert_eq!(fence.effects("buyer")?.len(), 2);
+    assert!(fence.say(&["status"])?.contains("observe"));
     Ok(())
 }

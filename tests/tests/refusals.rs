@@ -182,9 +182,9 @@ fn an_agent_cannot_allow_itself_what_was_stopped() -> Result<()> {
 
 #[test]
 fn a_broken_configuration() -> Result<()> {
-    let place = Place::new(&[], "hold_timeout = 17 bananas")?;
-    refuses(&run("a daemon", &mut place.daemon()?)?, "config.toml");
-    let place = Place::new(&[], "no_such_setting = true")?;
+    let place = Place::new(&[], "[fence]\nhold_timeout = \"17 bananas\"")?;
+    refuses(&run("a daemon", &mut place.daemon()?)?, "17 bananas");
+    let place = Place::new(&[], "[fence]\nno_such_setting = true")?;
     refuses(&run("a daemon", &mut place.daemon()?)?, "no_such_setting");
     Ok(())
 }
