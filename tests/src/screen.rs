@@ -47,12 +47,12 @@ impl Screen {
         ));
     }
 
-    /// What came of it, good or bad.
-    pub fn result(&self, good: bool, what: &str) {
-        let (mark, code) = if good {
-            ("✔", "1;32")
+    /// What came of it: `yes` if all is well, `no` if not.
+    pub fn result(&self, well: bool, yes: &str, no: &str) {
+        let (mark, what, code) = if well {
+            ("✔", yes, "1;32")
         } else {
-            ("✘", "1;31")
+            ("✘", no, "1;31")
         };
         self.print(&format!(
             "   {}",

@@ -129,6 +129,7 @@ fn no_restore_no_fence() -> Result<()> {
     let got = answers(&fence.run("buyer", &command)?)?;
     assert_eq!([got[0].status, got[1].status], [201, 201]);
     assert_eq!(bank.payments(), 2);
+    assert_eq!(fence.effects("buyer")?.len(), 2);
     Ok(())
 }
 
@@ -259,6 +260,16 @@ fn a_restore_to_a_checkpoint_remembers_what_came_before_it() -> Result<()> {
     // It knows of its payment and means a second one.
     let body = rewritten_order_json("alice", 100, "pay-2");
     assert_eq!(pay(&fence, Client::Requests, &url, &body)?.status, 201);
+    assert_eq!(bank.payments(), 2);
+    assert_eq!(fence.effects("buyer")?.len(), 2);
+    // Restored there again, it knows of the first and has forgotten the second.
+    fence.say(&["restored", "buyer", "--to", "after-the-first"])?;
+    let body = rewritten_order_json("alice", 100, "pay-3");
+    assert!(
+        pay(&fence, Client::Requests, &url, &body)?
+            .body
+            .contains("pay-2")
+    );
     assert_eq!(bank.payments(), 2);
     Ok(())
 }

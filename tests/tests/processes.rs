@@ -81,6 +81,7 @@ fn the_daemons_own_traffic_is_left_alone() -> Result<()> {
     let command = bare_python("connection.py", &[&bank.url(CONNECTION)])?;
     let ended = fence.run("looker", &command)?;
     assert!(ended.ok(), "{}", ended.stderr);
+    assert_eq!(reports(&ended.stdout)?[0]["redirected"], true);
     assert_eq!(bank.connections(), 1);
     Ok(())
 }
@@ -102,6 +103,9 @@ fn a_process_that_is_no_agent_is_never_redirected() -> Result<()> {
     let ended = run("an outsider", &mut outside)?;
     assert!(ended.ok(), "{}", ended.stderr);
     assert_eq!(reports(&ended.stdout)?[0]["redirected"], false);
+    // While the agent's are: whatever does not redirect anything is no proof.
+    let ended = fence.run("other", &bare_python("connection.py", &[&url])?)?;
+    assert_eq!(reports(&ended.stdout)?[0]["redirected"], true);
     Ok(())
 }
 
