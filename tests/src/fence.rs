@@ -2,6 +2,8 @@
 
 use std::ffi::OsStr;
 use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -14,6 +16,9 @@ use crate::authority::Authority;
 use crate::cgroup::Cgroup;
 use crate::client::plain;
 use crate::process::{Ended, Running, run};
+
+/// A user and a group without any rights.
+pub const NOBODY: u32 = 65534;
 
 /// A running daemon. Dropping it stops it and takes away everything it had.
 pub struct Fence {
@@ -36,6 +41,8 @@ impl Place {
             .prefix(&format!("acrfence-e2e-{}-", std::process::id()))
             .tempdir()
             .context("making a directory for a daemon")?;
+        // The control socket is for everybody; who may do what is the daemon's business.
+        fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o755))?;
         for sub in ["state", "run", "elsewhere"] {
             fs::create_dir(dir.path().join(sub))?;
         }
@@ -75,6 +82,21 @@ impl Place {
             .arg(self.dir.path().join("elsewhere/anchor"));
         self.cgroup.enter(&mut command)?;
         Ok(command)
+    }
+
+    /// `command`, which comes from here and starts `acrfence`, as `nobody`: from a copy of the
+    /// program, since a home directory with the build in it is closed to others.
+    pub fn as_nobody(&self, command: &Command) -> Result<Command> {
+        let copy = self.dir.path().join("acrfence");
+        if !copy.exists() {
+            fs::copy(command.get_program(), &copy)
+                .with_context(|| format!("copying {:?}", command.get_program()))?;
+        }
+        let mut command_of_nobody = plain(copy);
+        command_of_nobody.args(command.get_args()).current_dir("/");
+        self.cgroup.enter(&mut command_of_nobody)?;
+        command_of_nobody.uid(NOBODY).gid(NOBODY);
+        Ok(command_of_nobody)
     }
 
     /// Directory of the control socket.

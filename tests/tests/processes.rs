@@ -4,8 +4,8 @@ use std::path::PathBuf;
 
 use acrfence_tests::authority::Authority;
 use acrfence_tests::bank::Bank;
-use acrfence_tests::client::{bare_python, trusting};
-use acrfence_tests::fence::Fence;
+use acrfence_tests::client::{bare_python, plain, trusting};
+use acrfence_tests::fence::{Fence, NOBODY};
 use acrfence_tests::process::{Running, run};
 use anyhow::{Context as _, Result};
 use serde_json::Value;
@@ -106,6 +106,45 @@ fn a_process_that_is_no_agent_is_never_redirected() -> Result<()> {
     // While the agent's are: whatever does not redirect anything is no proof.
     let ended = fence.run("other", &bare_python("connection.py", &[&url])?)?;
     assert_eq!(reports(&ended.stdout)?[0]["redirected"], true);
+    Ok(())
+}
+
+#[test]
+fn another_users_agent_stays_that_users_and_is_fenced() -> Result<()> {
+    let authority = Authority::new()?;
+    let bank = Bank::start(&authority)?;
+    let fence = Fence::start(&authority)?;
+    let mut command = plain("/bin/sh");
+    let script =
+        r#"id -u; exec curl --silent --show-error --write-out ' %{local_ip}:%{local_port}' "$1""#;
+    command.args([
+        "-c",
+        script,
+        "sh",
+        &bank.url(CONNECTION).replace("localhost", "127.0.0.1"),
+    ]);
+    let mut launched = fence
+        .place()
+        .as_nobody(&fence.launch("nobodys", &command)?)?;
+    let ended = run("nobody's agent", &mut launched)?;
+    assert!(ended.ok(), "{}", ended.stderr);
+    let (uid, rest) = ended.stdout.split_once('\n').context("it said one line")?;
+    assert_eq!(uid, NOBODY.to_string());
+    let (seen, own) = rest.rsplit_once(' ').context("curl told no address")?;
+    assert!(!seen.contains(own), "{own} was seen as {seen}");
+    assert!(seen.contains("127.0.0.1:"), "{seen}");
+    // It can be looked at and decided about by its user and by root, not by the rest.
+    let agents = fence.ask(&["agents"])?;
+    assert_eq!(agents[0]["uid"], NOBODY, "{agents:?}");
+    fence.run("roots", &plain("true"))?;
+    let nosy = fence.place().cli(["fork", "roots"])?;
+    let ended = run("a nosy user", &mut fence.place().as_nobody(&nosy)?)?;
+    assert!(!ended.ok(), "{}", ended.stdout);
+    assert!(
+        !fence
+            .say(&["tree", "roots", "--json"])?
+            .contains("\"fork\"")
+    );
     Ok(())
 }
 

@@ -41,8 +41,7 @@ fn a_second_daemon_on_the_same_state() -> Result<()> {
 #[test]
 fn a_daemon_without_root() -> Result<()> {
     let place = Place::new(&[], "")?;
-    let mut command = place.daemon()?;
-    command.uid(65534).gid(65534);
+    let mut command = place.as_nobody(&place.daemon()?)?;
     refuses(&run("a daemon of nobody", &mut command)?, "root");
     Ok(())
 }
