@@ -7,6 +7,7 @@ use anyhow::{Result, ensure};
 
 use crate::build::{self, workspace};
 use crate::environment;
+use crate::licences;
 use crate::toolchain::is_root;
 
 /// Which checks to run.
@@ -36,6 +37,7 @@ pub fn run(options: &Options) -> Result<()> {
             "--check",
         ])
     });
+    report.step("licences", || licences::run(&licences::Options {}));
     let built = report.step("build", || build::run(&build::Options::default()));
     if built {
         report.step("lints", || {
