@@ -55,6 +55,16 @@ pub enum Event {
         /// When.
         at: Timestamp,
     },
+    /// The agent that made this call never got its true outcome (it hung up before the response was
+    /// delivered): an equivalent call is answered from the record, once.
+    OutcomeLost {
+        /// Which effect.
+        effect: EffectId,
+        /// In words.
+        why: String,
+        /// When.
+        at: Timestamp,
+    },
     /// A call was answered from the record: the effect has entered this branch's timeline here.
     Replayed {
         /// The effect.
