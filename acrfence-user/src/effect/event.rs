@@ -115,6 +115,13 @@ pub enum Event {
         /// When.
         at: Timestamp,
     },
+    /// A decision to send was used: it holds for one call.
+    HoldUsed {
+        /// Which hold.
+        hold: HoldId,
+        /// When.
+        at: Timestamp,
+    },
     /// Something that is no effect told values or credentials (a read-only call, model traffic).
     Observed {
         /// The thread it belongs to.

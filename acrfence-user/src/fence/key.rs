@@ -180,6 +180,7 @@ mod tests {
             url: url.into(),
             headers,
             body,
+            rpc: vec![],
         }))
         .0
     }

@@ -161,6 +161,11 @@ impl Lineage {
             .get(self.threads.get(&thread)?.branches.last()?)
     }
 
+    /// Effects whose true outcome never reached the agent that caused them.
+    pub fn lost(&self) -> impl Iterator<Item = EffectId> {
+        self.lost.iter().copied()
+    }
+
     /// Checkpoints of an agent with their positions, oldest first.
     pub fn checkpoints(&self, agent: &AgentName) -> &[(Seq, Checkpoint)] {
         self.checkpoints.get(agent).map_or(&[], Vec::as_slice)

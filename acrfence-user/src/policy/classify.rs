@@ -106,6 +106,9 @@ fn shipped(call: &ToolCall, is_conversation: bool) -> Treatment {
     {
         return says(Kind::Model, "a known LLM provider");
     }
+    if http.is_mcp_housekeeping() {
+        return says(Kind::ReadOnly, "MCP's own traffic");
+    }
     if is_conversation {
         return says(Kind::Model, "path and body are an LLM request");
     }

@@ -24,6 +24,7 @@ fn http(method: &str, url: &str) -> ToolCall {
         url: url.into(),
         headers: vec![],
         body: Body::empty(),
+        rpc: vec![],
     };
     ToolCall {
         at: Timestamp(0),
@@ -38,6 +39,7 @@ fn mcp(server: &str, tool: &str) -> ToolCall {
         name: tool.into(),
         arguments: "{}".into(),
         meta: None,
+        extra: None,
         headers: vec![],
     };
     ToolCall {
