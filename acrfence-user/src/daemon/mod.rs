@@ -2,14 +2,19 @@
 
 mod evidence;
 mod holds;
+mod kernel;
+mod lives;
 mod notices;
 mod pipeline;
+mod service;
 mod ticket;
 mod tools;
 
 pub use holds::Hold;
+pub use kernel::{Claimed, Kernel, LifeIndex, ProcessFacts};
 pub use notices::{Notices, OpaqueCount, TroubleNotice};
 pub use pipeline::{Keys, Pipeline, PipelineError};
+pub use service::Daemon;
 
 use crate::words::Timestamp;
 

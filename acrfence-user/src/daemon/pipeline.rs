@@ -19,8 +19,8 @@ use crate::fence::{Decision, Earlier, HoldReason, refusal, tool_key};
 use crate::lineage::Lineage;
 use crate::policy::{Config, Kind, Mode};
 use crate::words::{
-    AgentName, BranchId, EffectId, HoldId, Origin, Refusal, RefusalCode, Request, Resolution, Seq,
-    Status, ThreadId, ToolCall, ToolKey,
+    AgentName, BranchId, EffectId, Fingerprint, HoldId, Origin, Refusal, RefusalCode, Request,
+    Resolution, Seq, Status, ThreadId, ToolCall, ToolKey,
 };
 
 /// Keys of the hashes that the log keeps instead of secrets and values. They live as long as the log.
@@ -72,8 +72,10 @@ pub(super) struct Inner {
     /// Records that lineage is folded from are written one at a time, so that the fold sees them in
     /// journal order.
     writing: tokio::sync::Mutex<()>,
-    /// One call of a restored thread is decided at a time: each candidate is consumed once.
-    desks: Mutex<HashMap<ThreadId, Arc<tokio::sync::Mutex<()>>>>,
+    /// Calls of a thread that need no look share its desk; a call that needs one, and a new branch,
+    /// have it alone. So each candidate is consumed once, and no call of the timeline that is being
+    /// left is on its way to the log while the new branch looks for candidates.
+    desks: Mutex<HashMap<ThreadId, Arc<tokio::sync::RwLock<()>>>>,
     /// Counts whatever could change a verdict: holds decided, effects settled and resolved.
     changed: watch::Sender<u64>,
     pub(super) notices: super::notices::Notices,
@@ -163,6 +165,18 @@ impl Pipeline {
         self.0.holds.lock().apply(seq, &event);
         self.0.touch();
         Ok(seq)
+    }
+
+    /// Opens a branch of `thread`: `make` gives the record, from the lineage as it is when no call of
+    /// the thread is on its way to the log.
+    pub async fn open_branch<E: From<LogError>>(
+        &self,
+        thread: ThreadId,
+        make: impl FnOnce(&Lineage) -> Result<Event, E>,
+    ) -> Result<(Seq, Event), E> {
+        let desk = self.0.desk(thread);
+        let _alone = desk.write().await;
+        self.write_from(make).await
     }
 
     /// Gives an agent that has none its first line of work.
@@ -255,6 +269,11 @@ impl Pipeline {
         self.0.holds.lock().open()
     }
 
+    /// One hold.
+    pub fn hold(&self, id: HoldId) -> Option<Hold> {
+        self.0.holds.lock().get(id).cloned()
+    }
+
     /// Effects that are running in this process.
     pub fn running(&self) -> usize {
         self.0.running.lock().len()
@@ -306,22 +325,23 @@ impl Pipeline {
     async fn decide(
         &self,
         call: ToolCall,
-        place: Place,
         key: ToolKey,
         presented: Vec<credential::Secret>,
     ) -> Result<Admission, LogError> {
-        let presented: Vec<_> = presented
-            .iter()
-            .map(|secret| credential::fingerprint(&self.0.keys.credentials, &secret.value))
-            .collect();
-        let desk = self.0.desk(place.thread);
+        let presented = self.fingerprints(&presented);
+        let Some(Place { thread, .. }) = self.0.place(&call.origin.agent) else {
+            return Ok(Admission::Refuse(not_attached()));
+        };
+        let desk = self.0.desk(thread);
         let deadline = tokio::time::Instant::now() + self.config().fence.hold_timeout.0;
         let mut changed = self.0.changed.subscribe();
         loop {
             changed.mark_unchanged();
-            let turn = desk.lock().await;
+            let turn = desk.write().await;
             // A restore or a fork may have been told while this call waited.
-            let place = self.0.place(&call.origin.agent).unwrap_or(place);
+            let Some(place) = self.0.place(&call.origin.agent) else {
+                return Ok(Admission::Refuse(not_attached()));
+            };
             let judged = tokio::task::block_in_place(|| {
                 evidence::judge(&self.0, &call, place, &key, &presented)
             })?;
@@ -353,7 +373,7 @@ impl Pipeline {
                         }
                         None => {}
                     }
-                    let hold = self.hold(&call, place, &key, effect, reason).await?;
+                    let hold = self.hold_for(&call, place, &key, effect, reason).await?;
                     drop(turn);
                     if tokio::time::timeout_at(deadline, changed.changed())
                         .await
@@ -366,13 +386,21 @@ impl Pipeline {
         }
     }
 
+    fn fingerprints(&self, presented: &[credential::Secret]) -> Vec<Fingerprint> {
+        let key = &self.0.keys.credentials;
+        presented
+            .iter()
+            .map(|secret| credential::fingerprint(key, &secret.value))
+            .collect()
+    }
+
     /// Makes the call durable and lets it go.
     async fn forward(
         &self,
         call: ToolCall,
         place: Place,
         key: ToolKey,
-        presented: Vec<crate::words::Fingerprint>,
+        presented: Vec<Fingerprint>,
         by_hold: Option<HoldId>,
     ) -> Result<Admission, LogError> {
         if let Some(hold) = by_hold {
@@ -518,7 +546,7 @@ impl Pipeline {
     }
 
     /// The hold that this call waits in: an equal one that is open, or a new one.
-    async fn hold(
+    async fn hold_for(
         &self,
         call: &ToolCall,
         place: Place,
@@ -562,7 +590,7 @@ impl Inner {
         self.changed.send_modify(|n| *n += 1);
     }
 
-    fn desk(&self, thread: ThreadId) -> Arc<tokio::sync::Mutex<()>> {
+    fn desk(&self, thread: ThreadId) -> Arc<tokio::sync::RwLock<()>> {
         self.desks.lock().entry(thread).or_default().clone()
     }
 
@@ -578,10 +606,7 @@ impl Inner {
 impl Arbiter for Pipeline {
     async fn admit(&self, mut call: ToolCall) -> Admission {
         let Some(place) = self.0.place(&call.origin.agent) else {
-            return Admission::Refuse(unavailable(
-                "This agent is not attached any more.",
-                "Attach it again with `acrfence attach PID`.",
-            ));
+            return Admission::Refuse(not_attached());
         };
         let hints = match &call.request {
             Request::Mcp(mcp) => self.0.tools.hints(&mcp.server, &mcp.name),
@@ -608,13 +633,15 @@ impl Arbiter for Pipeline {
         let presented = credential::presented(&call.request);
         credential::redact(&mut call.request, &self.0.keys.credentials);
         let key = tool_key(&call.request);
+        let desk = self.0.desk(place.thread);
+        let shared = desk.read().await;
+        // Only now is the branch the one that the record will stand in.
+        let place = self.0.place(&call.origin.agent).unwrap_or(place);
         let admitted = if self.0.needs_a_look(place, &key) {
-            self.decide(call, place, key, presented).await
+            drop(shared);
+            self.decide(call, key, presented).await
         } else {
-            let presented = presented
-                .iter()
-                .map(|s| credential::fingerprint(&self.0.keys.credentials, &s.value))
-                .collect();
+            let presented = self.fingerprints(&presented);
             self.forward(call, place, key, presented, None).await
         };
         admitted.unwrap_or_else(|e| {
@@ -641,6 +668,16 @@ impl Arbiter for Pipeline {
 
     fn tools_seen(&self, _origin: &Origin, server: &str, tools: &str) {
         self.0.tools.learn(server, tools);
+    }
+}
+
+fn not_attached() -> Refusal {
+    Refusal {
+        code: RefusalCode::Policy,
+        ..unavailable(
+            "This agent is not attached any more.",
+            "Nothing was sent. Attach it again with `acrfence attach PID`.",
+        )
     }
 }
 

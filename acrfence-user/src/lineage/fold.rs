@@ -161,6 +161,18 @@ impl Lineage {
             .get(self.threads.get(&thread)?.branches.last()?)
     }
 
+    /// Branches that an effect was replayed into, oldest first.
+    pub fn replays_of(&self, effect: EffectId) -> Vec<BranchId> {
+        let mut branches: Vec<_> = self
+            .entered
+            .keys()
+            .filter(|(_, replayed)| *replayed == effect)
+            .map(|(branch, _)| *branch)
+            .collect();
+        branches.sort_unstable();
+        branches
+    }
+
     /// Effects whose true outcome never reached the agent that caused them.
     pub fn lost(&self) -> impl Iterator<Item = EffectId> {
         self.lost.iter().copied()
