@@ -1,6 +1,20 @@
 //! The tool boundary: takes redirected connections, terminates TLS, reads calls, asks the
 //! [`Arbiter`], and only then connects upstream (DESIGN.md §5).
 
+mod config;
+mod connection;
+mod http;
+mod listener;
+pub mod mcp;
+mod opaque;
+mod refusal;
+pub mod sniff;
+mod stream;
+pub mod tls;
+
+pub use config::{Config, Limits, PassThrough};
+pub use listener::{Boundary, Handle};
+
 use std::net::SocketAddr;
 
 use crate::effect::LogError;
