@@ -1,6 +1,10 @@
 //! Chores of this repository: `cargo xtask build`, …
 
 mod build;
+mod demo;
+mod environment;
+mod licences;
+mod test;
 mod toolchain;
 
 use std::process::ExitCode;
@@ -19,11 +23,23 @@ struct Arguments {
 enum Chore {
     /// Build the kernel programs, then the `acrfence` binary that carries them.
     Build(build::Options),
+    /// Tell the story of a restored agent, without the fence and with it.
+    Demo(demo::Options),
+    /// Install the clients that the end-to-end tests talk through.
+    Environment(environment::Options),
+    /// Check that every dependency may be shipped.
+    Licences(licences::Options),
+    /// Run every check that a change must pass.
+    Test(test::Options),
 }
 
 fn main() -> ExitCode {
     let result = match Arguments::parse().chore {
         Chore::Build(options) => build::run(&options),
+        Chore::Demo(options) => demo::run(&options),
+        Chore::Environment(options) => environment::run(&options),
+        Chore::Licences(options) => licences::run(&options),
+        Chore::Test(options) => test::run(&options),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,
