@@ -64,7 +64,7 @@ pub trait Kernel: Send + Sync + 'static {
 
     /// Closes such connections, so that they come back through the hook; returns them with `cut` set
     /// where that worked.
-    fn cut(&self, connections: Vec<OpenConnection>) -> Vec<OpenConnection>;
+    fn cut(&self, life: LifeIndex) -> anyhow::Result<Vec<OpenConnection>>;
 
     /// Events lost so far, by kind and cause.
     fn drops(&self) -> Vec<Drop>;

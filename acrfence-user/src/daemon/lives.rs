@@ -86,15 +86,17 @@ impl Daemon {
                 ));
             }
         };
-        let mut open_before = self.kernel.open_connections(index).unwrap_or_else(|e| {
+        let listed = if wanted.cut {
+            self.kernel.cut(index)
+        } else {
+            self.kernel.open_connections(index)
+        };
+        let open_before = listed.unwrap_or_else(|e| {
             notes.push(format!(
                 "Connections that were open before cannot be listed: {e:#}."
             ));
             Vec::new()
         });
-        if wanted.cut {
-            open_before = self.kernel.cut(open_before);
-        }
         if open_before.iter().any(|c| !c.cut) {
             notes.push("Connections that were open before the attach are not fenced; `acrfence attach --cut` closes them so that they come back through the hook.".into());
         }

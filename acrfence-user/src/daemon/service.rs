@@ -384,8 +384,13 @@ impl Daemon {
         if !peer.is_root() || self.is_inside(peer) {
             return Err(forbidden("only root may reload the configuration"));
         }
-        let config = (self.reread)()
-            .map_err(|e| bad(&format!("{e}\nThe configuration in force was kept.")))?;
+        self.reread().map_err(|e| bad(&e))
+    }
+
+    /// Reads the configuration again; an invalid one changes nothing.
+    pub fn reread(&self) -> Result<(), String> {
+        let config =
+            (self.reread)().map_err(|e| format!("{e}\nThe configuration in force was kept."))?;
         self.config.store(Arc::new(config));
         Ok(())
     }
