@@ -1,0 +1,6 @@
+//! The probe against the running kernel. Needs root, and fails without.
+//!
+//! Every test has a cgroup, a pin directory and listeners of its own, so they run side by side.
+
+mod fence;
+mod redirect;
