@@ -14,7 +14,7 @@ mod ticket;
 mod tools;
 
 pub use holds::Hold;
-pub use kernel::{Claimed, Kernel, LifeIndex, ProcessFacts};
+pub use kernel::{Claimed, Kernel, LifeIndex, Membership, ProcessFacts};
 pub use notices::{Notices, OpaqueCount, TroubleNotice};
 pub use pipeline::{Keys, Pipeline, PipelineError};
 pub use service::Daemon;

@@ -2,9 +2,9 @@
 
 use std::net::SocketAddr;
 
-use super::kernel::{Claimed, Kernel, LifeIndex, ProcessFacts};
+use super::kernel::{Claimed, Kernel, LifeIndex, Membership, ProcessFacts};
 use crate::control::{Drop, OpenConnection};
-use crate::probe::{Membership, Probe};
+use crate::probe::{self, Probe};
 use crate::words::ProcessIdentity;
 
 impl Kernel for Probe {
@@ -28,13 +28,14 @@ impl Kernel for Probe {
         Ok(Probe::untrack(self, life)?)
     }
 
-    fn life_of(&self, pid: u32) -> Option<LifeIndex> {
-        match self.membership(pid) {
-            Ok(Membership::Inside { agent, .. }) => Some(agent),
-            Ok(Membership::Outside | Membership::Gone) => None,
+    fn membership(&self, pid: u32) -> Membership {
+        match Probe::membership(self, pid) {
+            Ok(probe::Membership::Inside { agent, .. }) => Membership::Inside(agent),
+            Ok(probe::Membership::Outside) => Membership::Outside,
+            Ok(probe::Membership::Gone) => Membership::Unknown,
             Err(e) => {
                 tracing::error!("it cannot be told whether process {pid} belongs to an agent: {e}");
-                None
+                Membership::Unknown
             }
         }
     }

@@ -97,12 +97,8 @@ async fn run(settings: Settings, config: Config) -> anyhow::Result<()> {
     daemon.end_what_ended("ended while no daemon ran").await?;
 
     let watching = tokio::spawn(watch(daemon.clone(), probe.clone(), stop.clone()));
-    let control = control::serve(
-        daemon.clone(),
-        &settings.run_dir.join("control.sock"),
-        stop.clone().cancelled_owned(),
-    )
-    .await?;
+    let socket = settings.run_dir.join("control.sock");
+    let control = control::serve(daemon.clone(), &socket, stop.clone().cancelled_owned()).await?;
     let control = tokio::spawn(control);
     let redirected = tokio::spawn(boundary.run(stop.clone().cancelled_owned()));
     reload_on_hangup(daemon.clone(), stop.clone())?;

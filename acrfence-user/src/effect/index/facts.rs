@@ -98,7 +98,9 @@ pub fn facts(seen: &Seen<'_>, names: &Names, row_of: RowOf<'_>) -> Result<Vec<Ch
         | Event::Replayed { .. }
         | Event::Refused { .. }
         | Event::HoldOpened { .. }
-        | Event::HoldDecided { .. } => {
+        | Event::HoldDecided { .. }
+        | Event::HoldUsed { .. }
+        | Event::OutcomeLost { .. } => {
             let place = seen
                 .loc
                 .map_or_else(Vec::new, |loc| loc_bytes(loc).to_vec());

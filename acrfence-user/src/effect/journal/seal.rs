@@ -72,6 +72,8 @@ pub fn kind_of(event: &Event) -> u8 {
         Event::HoldOpened { .. } => 11,
         Event::HoldDecided { .. } => 12,
         Event::Observed { .. } => 13,
+        Event::HoldUsed { .. } => 14,
+        Event::OutcomeLost { .. } => 15,
     }
 }
 
