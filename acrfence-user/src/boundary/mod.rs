@@ -48,6 +48,11 @@ pub trait Arbiter: Send + Sync + 'static {
     /// An opaque flow ended.
     fn opaque_ended(&self, flow: OpaqueFlow);
 
+    /// An effect was settled, and the agent was gone before its outcome could be given to it.
+    fn outcome_lost(&self, effect: EffectId) {
+        let _ = effect;
+    }
+
     /// Something kept the boundary from doing its work on a connection.
     fn trouble(&self, trouble: Trouble);
 
@@ -82,6 +87,10 @@ pub trait Ticket: Send + Sync {
 
     /// Whether the end of the response must not reach the agent before [`Self::settle`] returned.
     fn holds_end(&self) -> bool;
+
+    /// The agent hung up while the call was running: an equal call of the same agent now means this
+    /// one.
+    fn abandoned(&self) {}
 
     /// Says how the call ended. Returns once that is on disk.
     async fn settle(self: Box<Self>, ending: Ending) -> Result<(), LogError>;

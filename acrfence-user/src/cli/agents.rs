@@ -27,12 +27,21 @@ pub(super) struct Name {
 }
 
 pub(super) async fn attach(client: &Client, global: &Global, args: Attach) -> anyhow::Result<()> {
-    let wanted = crate::control::Attach { pid: args.pid, name: args.name, launch: false, cut: args.cut };
+    let wanted = crate::control::Attach {
+        pid: args.pid,
+        name: args.name,
+        launch: false,
+        cut: args.cut,
+    };
     let attached: Attached = client.post("/v1/agents", &wanted).await?;
     if global.json {
         return json(&attached);
     }
-    let life = if attached.incarnation > 1 { format!(", life {}", attached.incarnation) } else { String::new() };
+    let life = if attached.incarnation > 1 {
+        format!(", life {}", attached.incarnation)
+    } else {
+        String::new()
+    };
     line(&format!(
         "Agent `{}` is behind the fence: process {} and its tree ({} processes), branch {}{life}.",
         attached.name, args.pid, attached.processes, attached.branch
@@ -44,7 +53,14 @@ pub(super) async fn attach(client: &Client, global: &Global, args: Attach) -> an
         let rows = attached
             .open_before
             .iter()
-            .map(|c| vec![c.pid.to_string(), c.local.clone(), c.peer.clone(), if c.cut { "closed" } else { "NOT FENCED" }.into()])
+            .map(|c| {
+                vec![
+                    c.pid.to_string(),
+                    c.local.clone(),
+                    c.peer.clone(),
+                    if c.cut { "closed" } else { "NOT FENCED" }.into(),
+                ]
+            })
             .collect();
         table(&["PID", "LOCAL", "PEER", ""], rows, "")?;
     }
@@ -56,7 +72,10 @@ pub(super) async fn detach(client: &Client, global: &Global, args: Name) -> anyh
     if global.json {
         return json(&agent);
     }
-    line(&format!("Agent `{}` is not behind the fence any more; its processes go on.", agent.name))
+    line(&format!(
+        "Agent `{}` is not behind the fence any more; its processes go on.",
+        agent.name
+    ))
 }
 
 pub(super) async fn list(client: &Client, global: &Global) -> anyhow::Result<()> {
@@ -69,18 +88,26 @@ pub(super) async fn list(client: &Client, global: &Global) -> anyhow::Result<()>
         .map(|a| {
             vec![
                 a.name.to_string(),
-                if a.running { "running".into() } else { format!("ended ({})", a.ended) },
+                if a.running {
+                    "running".into()
+                } else {
+                    format!("ended ({})", a.ended)
+                },
                 a.root.tgid.to_string(),
                 a.processes.to_string(),
                 a.incarnation.to_string(),
-                a.branch.map(|b| format!("{b} {}", branch_word(&a.branch_cause, &a.branch_grade))).unwrap_or_default(),
+                a.branch
+                    .map(|b| format!("{b} {}", branch_word(&a.branch_cause, &a.branch_grade)))
+                    .unwrap_or_default(),
                 time(a.since),
                 short(&a.argv.join(" "), 50),
             ]
         })
         .collect();
     table(
-        &["AGENT", "STATE", "ROOT", "PROCS", "LIFE", "BRANCH", "SINCE", "COMMAND"],
+        &[
+            "AGENT", "STATE", "ROOT", "PROCS", "LIFE", "BRANCH", "SINCE", "COMMAND",
+        ],
         rows,
         "No agent is known. `acrfence run -- CMD` starts one, `acrfence attach PID` takes a running one.",
     )
@@ -95,7 +122,9 @@ fn branch_word(cause: &str, grade: &str) -> String {
 }
 
 pub(super) async fn tree(client: &Client, global: &Global, args: Name) -> anyhow::Result<()> {
-    let tree: Tree = client.get(&format!("/v1/agents/{}/tree", args.agent)).await?;
+    let tree: Tree = client
+        .get(&format!("/v1/agents/{}/tree", args.agent))
+        .await?;
     if global.json {
         return json(&tree);
     }
@@ -106,11 +135,21 @@ pub(super) async fn tree(client: &Client, global: &Global, args: Name) -> anyhow
             IncarnationCause::Launch => "launched",
             IncarnationCause::Restore => "restored process",
         };
-        let ended = ended.as_ref().map_or_else(|| "running".to_owned(), |why| format!("ended: {why}"));
-        line(&format!("  life {} · {cause} {} · pid {} · {ended}", life.number, time(life.at), life.root.tgid))?;
+        let ended = ended
+            .as_ref()
+            .map_or_else(|| "running".to_owned(), |why| format!("ended: {why}"));
+        line(&format!(
+            "  life {} · {cause} {} · pid {} · {ended}",
+            life.number,
+            time(life.at),
+            life.root.tgid
+        ))?;
     }
     for thread in &tree.tree.threads {
-        line(&format!("  thread {} ({})", thread.thread.id, thread.thread.title))?;
+        line(&format!(
+            "  thread {} ({})",
+            thread.thread.id, thread.thread.title
+        ))?;
         for branch in &thread.branches {
             draw_branch(&tree, branch)?;
         }
@@ -126,23 +165,47 @@ fn draw_branch(tree: &Tree, branch: &BranchTree) -> anyhow::Result<()> {
             Some(name) => format!("restore of {parent} at checkpoint `{name}`"),
             None => format!("restore of {parent} at record {seq}"),
         },
-        (Cause::Restore, Some(parent), ForkPoint::Unknown) => format!("restore of {parent}, point unknown"),
+        (Cause::Restore, Some(parent), ForkPoint::Unknown) => {
+            format!("restore of {parent}, point unknown")
+        }
         (Cause::Restore, None, _) => "restore".to_owned(),
-        (Cause::Fork, parent, _) => format!("fork of {}", parent.map_or_else(|| "?".into(), |p| p.to_string())),
+        (Cause::Fork, parent, _) => format!(
+            "fork of {}",
+            parent.map_or_else(|| "?".into(), |p| p.to_string())
+        ),
     };
-    let grade = if b.grade == Grade::Suspect { ", suspected" } else { "" };
+    let grade = if b.grade == Grade::Suspect {
+        ", suspected"
+    } else {
+        ""
+    };
     let current = if branch.current { "  ◀ now" } else { "" };
-    line(&format!("  └─ {} · {from}{grade} · {} · {}{current}", b.id, time(b.at), short(&b.note, 60)))?;
+    line(&format!(
+        "  └─ {} · {from}{grade} · {} · {}{current}",
+        b.id,
+        time(b.at),
+        short(&b.note, 60)
+    ))?;
     // What entered this timeline, in order: executed here, or answered here from the log.
     let mut entries: Vec<(u64, String)> = Vec::new();
     for effect in tree.effects.iter().filter(|e| e.row.branch == b.id) {
         entries.push((effect.row.id.0.0, effect_line(effect)));
     }
     for (seq, id) in &branch.replayed {
-        let key = tree.effects.iter().find(|e| e.row.id == *id).map(|e| e.row.key.to_string()).unwrap_or_default();
+        let key = tree
+            .effects
+            .iter()
+            .find(|e| e.row.id == *id)
+            .map(|e| e.row.key.to_string())
+            .unwrap_or_default();
         entries.push((seq.0, format!("↺ {id} replayed · {key}")));
     }
-    for (seq, name) in tree.tree.checkpoints.iter().filter(|(seq, _)| branch_at(tree, b.thread, seq.0) == Some(b.id)) {
+    for (seq, name) in tree
+        .tree
+        .checkpoints
+        .iter()
+        .filter(|(seq, _)| branch_at(tree, b.thread, seq.0) == Some(b.id))
+    {
         entries.push((seq.0, format!("⚑ checkpoint `{name}`")));
     }
     entries.sort();
@@ -152,13 +215,25 @@ fn draw_branch(tree: &Tree, branch: &BranchTree) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn branch_at(tree: &Tree, thread: crate::words::ThreadId, seq: u64) -> Option<crate::words::BranchId> {
+fn branch_at(
+    tree: &Tree,
+    thread: crate::words::ThreadId,
+    seq: u64,
+) -> Option<crate::words::BranchId> {
     let thread = tree.tree.threads.iter().find(|t| t.thread.id == thread)?;
-    thread.branches.iter().map(|b| b.branch.id).rfind(|id| id.0.0 <= seq)
+    thread
+        .branches
+        .iter()
+        .map(|b| b.branch.id)
+        .rfind(|id| id.0.0 <= seq)
 }
 
 fn checkpoint_at(tree: &Tree, seq: crate::words::Seq) -> Option<&str> {
-    tree.tree.checkpoints.iter().find(|(at, _)| *at == seq).map(|(_, name)| name.as_str())
+    tree.tree
+        .checkpoints
+        .iter()
+        .find(|(at, _)| *at == seq)
+        .map(|(_, name)| name.as_str())
 }
 
 fn effect_line(effect: &TreeEffect) -> String {
@@ -171,5 +246,11 @@ fn effect_line(effect: &TreeEffect) -> String {
     };
     let code = row.code.map(|c| format!(" {c}")).unwrap_or_default();
     let fenced = if effect.fenced { "  [fenced]" } else { "" };
-    format!("{mark} {} {} · {}{code} · {}{fenced}", row.id, row.key, row.status, time(row.at))
+    format!(
+        "{mark} {} {} · {}{code} · {}{fenced}",
+        row.id,
+        row.key,
+        row.status,
+        time(row.at)
+    )
 }

@@ -42,13 +42,22 @@ pub(super) async fn run(client: &Client, global: &Global, args: Ca) -> anyhow::R
             line(&format!("The CA certificate is {}.", ca.path().display()))
         }
         Command::Install(State { state }) => {
-            let ca = Authority::load(&state.join("ca")).context("there is no CA to install; start the daemon once or run `acrfence ca init`")?;
+            let ca = Authority::load(&state.join("ca")).context(
+                "there is no CA to install; start the daemon once or run `acrfence ca init`",
+            )?;
             let placed = trust::install(&ca, std::path::Path::new("/"))?;
-            line(&format!("The CA is in the system's store ({}). Programs that read it at their start trust it from their next start.", placed.display()))
+            line(&format!(
+                "The CA is in the system's store ({}). Programs that read it at their start trust it from their next start.",
+                placed.display()
+            ))
         }
         Command::Uninstall(_) => {
             let was_there = trust::uninstall(std::path::Path::new("/"))?;
-            line(if was_there { "The CA is not in the system's store any more." } else { "The CA was not in the system's store." })
+            line(if was_there {
+                "The CA is not in the system's store any more."
+            } else {
+                "The CA was not in the system's store."
+            })
         }
         Command::Bundle => {
             let ca: CaInfo = client.get("/v1/ca").await?;
@@ -59,7 +68,9 @@ pub(super) async fn run(client: &Client, global: &Global, args: Ca) -> anyhow::R
             line(&format!("bundle       {}", ca.bundle))?;
             line(&format!("sha256       {}", ca.fingerprint))?;
             line("")?;
-            ca.environment.iter().try_for_each(|(name, value)| line(&format!("export {name}={value}")))
+            ca.environment
+                .iter()
+                .try_for_each(|(name, value)| line(&format!("export {name}={value}")))
         }
     }
 }

@@ -9,6 +9,11 @@ pub(super) struct Completions {
 }
 
 pub(super) fn run(args: Completions) -> anyhow::Result<()> {
-    clap_complete::generate(args.shell, &mut super::Cli::command(), "acrfence", &mut std::io::stdout());
+    clap_complete::generate(
+        args.shell,
+        &mut super::Cli::command(),
+        "acrfence",
+        &mut std::io::stdout(),
+    );
     Ok(())
 }

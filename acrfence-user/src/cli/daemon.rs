@@ -26,13 +26,22 @@ pub(super) struct Run {
     #[arg(long, default_value = "/etc/acrfence/log.key", value_name = "FILE")]
     key_file: PathBuf,
     /// Second record of the log's head, outside the state directory.
-    #[arg(long, default_value = "/var/lib/acrfence-anchor/anchor", value_name = "FILE")]
+    #[arg(
+        long,
+        default_value = "/var/lib/acrfence-anchor/anchor",
+        value_name = "FILE"
+    )]
     anchor: PathBuf,
     /// Port of the hook on the loopback addresses; any free one when absent.
     #[arg(long, default_value_t = 0, value_name = "PORT")]
     port: u16,
     /// What to log: error, warn, info, debug, trace, or a filter as in RUST_LOG.
-    #[arg(long, env = "ACRFENCE_LOG", default_value = "info", value_name = "FILTER")]
+    #[arg(
+        long,
+        env = "ACRFENCE_LOG",
+        default_value = "info",
+        value_name = "FILTER"
+    )]
     log: String,
 }
 
@@ -45,10 +54,16 @@ pub(super) fn run(global: &Global, args: Run) -> ExitCode {
             return ExitCode::from(2);
         }
     };
-    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_ansi(false).init();
+    tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr)
+        .with_ansi(false)
+        .init();
     let settings = Settings {
         config_must_exist: args.config.is_some(),
-        config: args.config.unwrap_or_else(|| "/etc/acrfence/config.toml".into()),
+        config: args
+            .config
+            .unwrap_or_else(|| "/etc/acrfence/config.toml".into()),
         state: args.state,
         run_dir: global.run_dir.clone(),
         pin_dir: args.pin_dir,

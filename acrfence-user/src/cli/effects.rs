@@ -6,7 +6,10 @@ use super::Global;
 use super::output::{json, line, short, table, time};
 use crate::control::{Client, EffectDetail};
 use crate::effect::{EffectFilter, EffectRow, Page};
-use crate::words::{AgentName, Body, BranchId, EffectId, Fingerprint, Header, Request, Response, Seq, Status, ThreadId, Timestamp};
+use crate::words::{
+    AgentName, Body, BranchId, EffectId, Fingerprint, Header, Request, Response, Seq, Status,
+    ThreadId, Timestamp,
+};
 
 #[derive(Debug, Args)]
 pub(super) struct Effects {
@@ -87,11 +90,15 @@ pub(super) async fn list(client: &Client, global: &Global, args: Effects) -> any
             let printed = if global.json {
                 line(text)
             } else {
-                serde_json::from_str(text).map_err(Into::into).and_then(|row: EffectRow| line(&row_line(&row)))
+                serde_json::from_str(text)
+                    .map_err(Into::into)
+                    .and_then(|row: EffectRow| line(&row_line(&row)))
             };
             printed.map_err(std::io::Error::other)
         };
-        return Ok(client.lines(&format!("/v1/effects/follow?{query}"), show).await?);
+        return Ok(client
+            .lines(&format!("/v1/effects/follow?{query}"), show)
+            .await?);
     }
     let page: Page<EffectRow> = client.get(&format!("/v1/effects?{query}")).await?;
     if global.json {
@@ -113,7 +120,13 @@ pub(super) async fn list(client: &Client, global: &Global, args: Effects) -> any
             ]
         })
         .collect();
-    table(&["EFFECT", "AT", "AGENT", "BRANCH", "STATUS", "CODE", "WHAT", ""], rows, "No effect matches.")?;
+    table(
+        &[
+            "EFFECT", "AT", "AGENT", "BRANCH", "STATUS", "CODE", "WHAT", "",
+        ],
+        rows,
+        "No effect matches.",
+    )?;
     if let Some(next) = page.next {
         line(&format!("There are more: --after {next}"))?;
     }
@@ -122,12 +135,25 @@ pub(super) async fn list(client: &Client, global: &Global, args: Effects) -> any
 
 fn row_line(r: &EffectRow) -> String {
     let code = r.code.map(|c| format!(" {c}")).unwrap_or_default();
-    format!("{} {} {} {} {}{code} {} {}", r.id, time(r.at), r.agent, r.branch, r.status, r.key, r.why).trim_end().to_owned()
+    format!(
+        "{} {} {} {} {}{code} {} {}",
+        r.id,
+        time(r.at),
+        r.agent,
+        r.branch,
+        r.status,
+        r.key,
+        r.why
+    )
+    .trim_end()
+    .to_owned()
 }
 
 /// The filter as a query string. Every field is a string, a number or a boolean.
 fn query(filter: &EffectFilter) -> anyhow::Result<String> {
-    let serde_json::Value::Object(fields) = serde_json::to_value(filter)? else { return Ok(String::new()) };
+    let serde_json::Value::Object(fields) = serde_json::to_value(filter)? else {
+        return Ok(String::new());
+    };
     let mut query = url::form_urlencoded::Serializer::new(String::new());
     for (name, value) in fields {
         match value {
@@ -146,18 +172,37 @@ pub(super) async fn show(client: &Client, global: &Global, args: Id) -> anyhow::
     }
     let e = &detail.effect;
     line(&format!("{}  {}  {}", e.id, e.status, e.key))?;
-    line(&format!("  agent      {} (life {}, thread {}, branch {})", e.call.origin.agent, e.call.origin.incarnation, e.thread, e.branch))?;
-    line(&format!("  process    {} {} (uid {}, cwd {})", e.call.origin.process.tgid, short(&e.call.origin.argv.join(" "), 100), e.call.origin.uid, e.call.origin.cwd))?;
+    line(&format!(
+        "  agent      {} (life {}, thread {}, branch {})",
+        e.call.origin.agent, e.call.origin.incarnation, e.thread, e.branch
+    ))?;
+    line(&format!(
+        "  process    {} {} (uid {}, cwd {})",
+        e.call.origin.process.tgid,
+        short(&e.call.origin.argv.join(" "), 100),
+        e.call.origin.uid,
+        e.call.origin.cwd
+    ))?;
     if let Some(c) = &e.call.origin.connection {
         let name = c.sni.as_deref().unwrap_or("no server name");
-        line(&format!("  connection {} → {} ({name}, {}{})", c.local, c.peer, if c.tls { "TLS, " } else { "" }, c.protocol))?;
+        line(&format!(
+            "  connection {} → {} ({name}, {}{})",
+            c.local,
+            c.peer,
+            if c.tls { "TLS, " } else { "" },
+            c.protocol
+        ))?;
     }
     line(&format!("  at         {}", e.call.at))?;
     if let Some(ended) = e.ended {
         line(&format!("  ended      {ended}"))?;
     }
     if !detail.replayed_into.is_empty() {
-        let into: Vec<_> = detail.replayed_into.iter().map(ToString::to_string).collect();
+        let into: Vec<_> = detail
+            .replayed_into
+            .iter()
+            .map(ToString::to_string)
+            .collect();
         line(&format!("  replayed   into {}", into.join(", ")))?;
     }
     for (what, list) in [("presented", &e.presented), ("issued", &e.issued)] {
@@ -217,7 +262,9 @@ fn show_response(response: &Response) -> anyhow::Result<()> {
 }
 
 fn show_headers(mark: char, headers: &[Header]) -> anyhow::Result<()> {
-    headers.iter().try_for_each(|h| line(&format!("{mark} {}: {}", h.name, h.value.escape_ascii())))
+    headers
+        .iter()
+        .try_for_each(|h| line(&format!("{mark} {}: {}", h.name, h.value.escape_ascii())))
 }
 
 fn show_body(mark: char, body: &Body) -> anyhow::Result<()> {
@@ -225,22 +272,41 @@ fn show_body(mark: char, body: &Body) -> anyhow::Result<()> {
         return Ok(());
     }
     match std::str::from_utf8(&body.kept) {
-        Ok(text) => text.lines().try_for_each(|l| line(&format!("{mark} {}", escape(l))))?,
-        Err(_) => line(&format!("{mark} ({} bytes that are no text, sha256 {})", body.len, body.digest))?,
+        Ok(text) => text
+            .lines()
+            .try_for_each(|l| line(&format!("{mark} {}", escape(l))))?,
+        Err(_) => line(&format!(
+            "{mark} ({} bytes that are no text, sha256 {})",
+            body.len, body.digest
+        ))?,
     }
     if !body.is_whole() {
-        line(&format!("{mark} (… {} of {} bytes were kept, sha256 of all {})", body.kept.len(), body.len, body.digest))?;
+        line(&format!(
+            "{mark} (… {} of {} bytes were kept, sha256 of all {})",
+            body.kept.len(),
+            body.len,
+            body.digest
+        ))?;
     }
     Ok(())
 }
 
 /// Keeps what an agent sent from driving the terminal of the person who looks at it.
 fn escape(text: &str) -> String {
-    text.chars().flat_map(|c| if c.is_control() && c != '\t' { c.escape_default().collect::<Vec<_>>() } else { vec![c] }).collect()
+    text.chars()
+        .flat_map(|c| {
+            if c.is_control() && c != '\t' {
+                c.escape_default().collect::<Vec<_>>()
+            } else {
+                vec![c]
+            }
+        })
+        .collect()
 }
 
 fn status(given: &str) -> Result<Status, String> {
-    serde_json::from_value(given.into()).map_err(|_| "one of prepared, completed, failed, in_doubt".to_owned())
+    serde_json::from_value(given.into())
+        .map_err(|_| "one of prepared, completed, failed, in_doubt".to_owned())
 }
 
 fn fingerprint(given: &str) -> Result<Fingerprint, String> {

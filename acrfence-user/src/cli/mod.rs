@@ -23,7 +23,13 @@ use crate::control::{Client, ClientError};
 /// After a restore say `acrfence restored AGENT`; equal calls are then answered from the effect log,
 /// different ones wait for `acrfence fork AGENT`.
 #[derive(Debug, Parser)]
-#[command(name = "acrfence", version, max_term_width = 100, arg_required_else_help = true, disable_help_subcommand = true)]
+#[command(
+    name = "acrfence",
+    version,
+    max_term_width = 100,
+    arg_required_else_help = true,
+    disable_help_subcommand = true
+)]
 pub struct Cli {
     #[command(flatten)]
     global: Global,
@@ -35,7 +41,14 @@ pub struct Cli {
 #[derive(Clone, Debug, Args)]
 pub struct Global {
     /// Directory of the daemon's sockets.
-    #[arg(long, global = true, env = "ACRFENCE_RUN_DIR", default_value = "/run/acrfence", value_name = "DIR", help_heading = "Global options")]
+    #[arg(
+        long,
+        global = true,
+        env = "ACRFENCE_RUN_DIR",
+        default_value = "/run/acrfence",
+        value_name = "DIR",
+        help_heading = "Global options"
+    )]
     pub run_dir: PathBuf,
     /// Print JSON, one object a line.
     #[arg(long, global = true, help_heading = "Global options")]
@@ -98,7 +111,10 @@ pub fn main() -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(e) => {
             eprintln!("acrfence: {e:#}");
-            ExitCode::from(e.downcast_ref::<ClientError>().map_or(1, ClientError::exit_status))
+            ExitCode::from(
+                e.downcast_ref::<ClientError>()
+                    .map_or(1, ClientError::exit_status),
+            )
         }
     }
 }
@@ -127,5 +143,8 @@ async fn answer(global: Global, command: Command) -> anyhow::Result<()> {
 
 /// Runs a future to its end on a small runtime.
 fn on_runtime(work: impl Future<Output = anyhow::Result<()>>) -> anyhow::Result<()> {
-    tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(work)
+    tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()?
+        .block_on(work)
 }

@@ -26,30 +26,51 @@ pub(super) fn table(header: &[&str], rows: Vec<Vec<String>>, empty: &str) -> any
         return line(empty);
     }
     let mut table = Table::new();
-    table.load_preset(presets::NOTHING).set_content_arrangement(ContentArrangement::Dynamic);
+    table
+        .load_style(presets::NOTHING)
+        .set_content_arrangement(ContentArrangement::Dynamic);
     table.set_header(header);
     table.add_rows(rows);
     if let Some(first) = table.column_mut(0) {
         first.set_padding((0, 1));
     }
     let text = table.to_string();
-    line(&text.lines().map(str::trim_end).collect::<Vec<_>>().join("\n"))
+    line(
+        &text
+            .lines()
+            .map(str::trim_end)
+            .collect::<Vec<_>>()
+            .join("\n"),
+    )
 }
 
 /// A time as a person reads it: the local time of day, with the date when it is another day's.
 pub(super) fn time(at: Timestamp) -> String {
-    let Ok(instant) = jiff::Timestamp::from_nanosecond(at.0.into()) else { return at.to_string() };
-    let local = instant.to_zoned(jiff::tz::TimeZone::system());
-    let today = jiff::Zoned::now().date();
-    let format = if local.date() == today { "%H:%M:%S" } else { "%Y-%m-%d %H:%M:%S" };
+    let Ok(instant) = jiff::Timestamp::from_nanosecond(at.0.into()) else {
+        return at.to_string();
+    };
+    let local = instant.to_zoned_datetime(jiff::tz::TimeZone::system());
+    let today = jiff::ZonedDateTime::now().date();
+    let format = if local.date() == today {
+        "%H:%M:%S"
+    } else {
+        "%Y-%m-%d %H:%M:%S"
+    };
     local.strftime(format).to_string()
 }
 
 /// Shortens a text to a width for a table.
 pub(super) fn short(text: &str, width: usize) -> String {
-    let clean: String = text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
+    let clean: String = text
+        .chars()
+        .map(|c| if c.is_control() { ' ' } else { c })
+        .collect();
     if clean.chars().count() <= width {
         return clean;
     }
-    clean.chars().take(width.saturating_sub(1)).chain(['…']).collect()
+    clean
+        .chars()
+        .take(width.saturating_sub(1))
+        .chain(['…'])
+        .collect()
 }

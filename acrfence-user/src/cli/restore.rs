@@ -7,7 +7,9 @@ use clap::{Args, ValueEnum};
 
 use super::Global;
 use super::output::{json, line, short, table, time};
-use crate::control::{self, CheckpointTaken, Client, DecideHold, EffectDetail, HeldCall, Opened, TakeCheckpoint};
+use crate::control::{
+    self, CheckpointTaken, Client, DecideHold, EffectDetail, HeldCall, Opened, TakeCheckpoint,
+};
 use crate::effect::HoldDecision;
 use crate::words::{AgentName, EffectId, HoldId, ThreadId};
 
@@ -79,26 +81,53 @@ pub(super) struct Resolve {
     id: EffectId,
     /// It happened; this file (`-` for standard input) holds what the other side answered, and equal
     /// calls get it.
-    #[arg(long, value_name = "RESPONSE", conflicts_with = "did_not_happen", required_unless_present = "did_not_happen")]
+    #[arg(
+        long,
+        value_name = "RESPONSE",
+        conflicts_with = "did_not_happen",
+        required_unless_present = "did_not_happen"
+    )]
     happened: Option<String>,
     /// It did not happen; an equal call may be sent.
     #[arg(long)]
     did_not_happen: bool,
 }
 
-pub(super) async fn checkpoint(client: &Client, global: &Global, args: Checkpoint) -> anyhow::Result<()> {
-    let wanted = TakeCheckpoint { name: args.name, thread: args.thread };
-    let taken: CheckpointTaken = client.post(&format!("/v1/agents/{}/checkpoints", args.agent), &wanted).await?;
+pub(super) async fn checkpoint(
+    client: &Client,
+    global: &Global,
+    args: Checkpoint,
+) -> anyhow::Result<()> {
+    let wanted = TakeCheckpoint {
+        name: args.name,
+        thread: args.thread,
+    };
+    let taken: CheckpointTaken = client
+        .post(&format!("/v1/agents/{}/checkpoints", args.agent), &wanted)
+        .await?;
     if global.json {
         return json(&taken);
     }
-    line(&format!("Checkpoint `{}` of agent `{}` is at record {}.", taken.name, taken.agent, taken.position))
+    line(&format!(
+        "Checkpoint `{}` of agent `{}` is at record {}.",
+        taken.name, taken.agent, taken.position
+    ))
 }
 
-pub(super) async fn restored(client: &Client, global: &Global, args: Restored) -> anyhow::Result<()> {
+pub(super) async fn restored(
+    client: &Client,
+    global: &Global,
+    args: Restored,
+) -> anyhow::Result<()> {
     let unknown = args.to.is_none();
-    let wanted = control::Restored { thread: args.thread, to: args.to, note: args.note };
-    let opened: Opened = client.post(&format!("/v1/agents/{}/restored", args.agent), &wanted).await?;
+    let wanted = control::Restored {
+        thread: args.thread,
+        to: args.to,
+        note: args.note,
+    };
+    let opened: Opened = client
+        .post(&format!("/v1/agents/{}/restored", args.agent), &wanted)
+        .await?;
     if global.json {
         return json(&opened);
     }
@@ -106,7 +135,10 @@ pub(super) async fn restored(client: &Client, global: &Global, args: Restored) -
         "Agent `{}` goes on in branch {}. {} it did before {} fenced: equal calls are answered from the log, different ones wait for `acrfence fork {}`.",
         opened.agent,
         opened.branch,
-        match opened.fenced { 1 => "1 effect".to_owned(), n => format!("{n} effects") },
+        match opened.fenced {
+            1 => "1 effect".to_owned(),
+            n => format!("{n} effects"),
+        },
         if opened.fenced == 1 { "is" } else { "are" },
         opened.agent
     ))?;
@@ -117,8 +149,13 @@ pub(super) async fn restored(client: &Client, global: &Global, args: Restored) -
 }
 
 pub(super) async fn fork(client: &Client, global: &Global, args: Fork) -> anyhow::Result<()> {
-    let wanted = control::Fork { thread: args.thread, note: args.note };
-    let opened: Opened = client.post(&format!("/v1/agents/{}/fork", args.agent), &wanted).await?;
+    let wanted = control::Fork {
+        thread: args.thread,
+        note: args.note,
+    };
+    let opened: Opened = client
+        .post(&format!("/v1/agents/{}/fork", args.agent), &wanted)
+        .await?;
     if global.json {
         return json(&opened);
     }
@@ -135,9 +172,23 @@ pub(super) async fn holds(client: &Client, global: &Global) -> anyhow::Result<()
     }
     let rows = holds
         .iter()
-        .map(|h| vec![h.id.to_string(), time(h.at), h.agent.to_string(), h.branch.to_string(), h.effect.to_string(), short(&h.key, 60), h.why.clone()])
+        .map(|h| {
+            vec![
+                h.id.to_string(),
+                time(h.at),
+                h.agent.to_string(),
+                h.branch.to_string(),
+                h.effect.to_string(),
+                short(&h.key, 60),
+                h.why.clone(),
+            ]
+        })
         .collect();
-    table(&["HOLD", "SINCE", "AGENT", "BRANCH", "EFFECT", "WHAT", "WHY"], rows, "No call waits for a person.")
+    table(
+        &["HOLD", "SINCE", "AGENT", "BRANCH", "EFFECT", "WHAT", "WHY"],
+        rows,
+        "No call waits for a person.",
+    )
 }
 
 pub(super) async fn approve(client: &Client, global: &Global, args: Approve) -> anyhow::Result<()> {
@@ -152,15 +203,30 @@ pub(super) async fn deny(client: &Client, global: &Global, args: Deny) -> anyhow
     decide(client, global, args.id, HoldDecision::Deny).await
 }
 
-async fn decide(client: &Client, global: &Global, id: HoldId, decision: HoldDecision) -> anyhow::Result<()> {
-    let hold: HeldCall = client.post(&format!("/v1/holds/{id}"), &DecideHold { decision }).await?;
+async fn decide(
+    client: &Client,
+    global: &Global,
+    id: HoldId,
+    decision: HoldDecision,
+) -> anyhow::Result<()> {
+    let hold: HeldCall = client
+        .post(&format!("/v1/holds/{id}"), &DecideHold { decision })
+        .await?;
     if global.json {
         return json(&hold);
     }
     line(&match decision {
-        HoldDecision::Replay => format!("{id}: this call, or the next equal one, is answered with what {} got.", hold.effect),
-        HoldDecision::Forward => format!("{id}: this call, or the next equal one, is sent as a new action, once."),
-        HoldDecision::Deny => format!("{id}: this call and equal ones are refused in branch {}.", hold.branch),
+        HoldDecision::Replay => format!(
+            "{id}: this call, or the next equal one, is answered with what {} got.",
+            hold.effect
+        ),
+        HoldDecision::Forward => {
+            format!("{id}: this call, or the next equal one, is sent as a new action, once.")
+        }
+        HoldDecision::Deny => format!(
+            "{id}: this call and equal ones are refused in branch {}.",
+            hold.branch
+        ),
     })
 }
 
@@ -176,17 +242,24 @@ pub(super) async fn resolve(client: &Client, global: &Global, args: Resolve) -> 
             }
         }
     };
-    let detail: EffectDetail = client.post(&format!("/v1/effects/{}/resolve", args.id), &wanted).await?;
+    let detail: EffectDetail = client
+        .post(&format!("/v1/effects/{}/resolve", args.id), &wanted)
+        .await?;
     if global.json {
         return json(&detail);
     }
-    line(&format!("{} is {} now.", detail.effect.id, detail.effect.status))
+    line(&format!(
+        "{} is {} now.",
+        detail.effect.id, detail.effect.status
+    ))
 }
 
 fn read_text(file: &str) -> anyhow::Result<String> {
     if file == "-" {
         let mut text = String::new();
-        std::io::stdin().read_to_string(&mut text).context("cannot read standard input")?;
+        std::io::stdin()
+            .read_to_string(&mut text)
+            .context("cannot read standard input")?;
         return Ok(text);
     }
     std::fs::read_to_string(file).with_context(|| format!("cannot read the response from `{file}`"))

@@ -29,9 +29,16 @@ pub(super) fn run(global: &Global, args: Run) -> anyhow::Result<()> {
     let base = program.rsplit('/').next().unwrap_or(program);
     let name = match args.name {
         Some(name) => name,
-        None => base.parse().map_err(|e| anyhow::anyhow!("{e}; give a name with --name"))?,
+        None => base
+            .parse()
+            .map_err(|e| anyhow::anyhow!("{e}; give a name with --name"))?,
     };
-    let wanted = control::Attach { pid: std::process::id(), name: Some(name), launch: true, cut: false };
+    let wanted = control::Attach {
+        pid: std::process::id(),
+        name: Some(name),
+        launch: true,
+        cut: false,
+    };
     let client = Client::new(&global.run_dir);
     let mut attached: Option<control::Attached> = None;
     on_runtime(async {
@@ -42,6 +49,9 @@ pub(super) fn run(global: &Global, args: Run) -> anyhow::Result<()> {
     for note in &attached.notes {
         eprintln!("acrfence: {note}");
     }
-    let failed = std::process::Command::new(program).args(rest).envs(attached.environment).exec();
+    let failed = std::process::Command::new(program)
+        .args(rest)
+        .envs(attached.environment)
+        .exec();
     Err(anyhow::Error::new(failed).context(format!("cannot run `{program}`")))
 }

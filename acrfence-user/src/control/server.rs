@@ -29,11 +29,11 @@ pub struct ServeError {
 
 /// Serves the control API until `stop` resolves. The socket is open to every user; what a user may
 /// do is decided by who it is ([`Peer`]).
-pub async fn serve(
+pub async fn serve<S: Future<Output = ()> + Send + 'static>(
     daemon: Arc<Daemon>,
     socket: &Path,
-    stop: impl Future<Output = ()> + Send + 'static,
-) -> Result<impl Future<Output = ()>, ServeError> {
+    stop: S,
+) -> Result<impl Future<Output = ()> + use<S>, ServeError> {
     let failed = |source| ServeError {
         path: socket.display().to_string(),
         source,

@@ -36,6 +36,17 @@ pub struct ProcessFacts {
     pub gaps: String,
 }
 
+/// Where a process belongs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Membership {
+    /// To this life of an agent.
+    Inside(LifeIndex),
+    /// To none.
+    Outside,
+    /// There is no such process any more, or it cannot be told.
+    Unknown,
+}
+
 /// The kernel side.
 pub trait Kernel: Send + Sync + 'static {
     /// The process with this pid, verified to be alive.
@@ -47,8 +58,8 @@ pub trait Kernel: Send + Sync + 'static {
     /// Stops tracking a life's processes.
     fn untrack(&self, life: LifeIndex) -> anyhow::Result<()>;
 
-    /// The life that a process belongs to, if it is tracked.
-    fn life_of(&self, pid: u32) -> Option<LifeIndex>;
+    /// Where the process with this pid belongs now.
+    fn membership(&self, pid: u32) -> Membership;
 
     /// How many processes of a life there are now.
     fn processes(&self, life: LifeIndex) -> usize;
@@ -64,7 +75,7 @@ pub trait Kernel: Send + Sync + 'static {
 
     /// Closes such connections, so that they come back through the hook; returns them with `cut` set
     /// where that worked.
-    fn cut(&self, connections: Vec<OpenConnection>) -> Vec<OpenConnection>;
+    fn cut(&self, life: LifeIndex) -> anyhow::Result<Vec<OpenConnection>>;
 
     /// Events lost so far, by kind and cause.
     fn drops(&self) -> Vec<Drop>;

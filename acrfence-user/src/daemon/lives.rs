@@ -1,6 +1,6 @@
 //! Lives of agents: attach, launch, detach, the end, and what is left after the daemon restarts.
 
-use super::kernel::LifeIndex;
+use super::kernel::{LifeIndex, Membership};
 use super::now;
 use super::service::{Daemon, bad, error, forbidden, life_index, log_error, not_found};
 use crate::control::{AgentStatus, ApiError, Attach, Attached, ErrorCode, Peer};
@@ -14,6 +14,16 @@ impl Daemon {
     pub async fn attach(&self, peer: Peer, wanted: Attach) -> Result<Attached, ApiError> {
         self.check_outside(peer)?;
         let _one_at_a_time = self.attaching.lock().await;
+        if let Membership::Inside(life) = self.kernel.membership(wanted.pid) {
+            let owner = self.agent_of(life).map_or_else(
+                || "an agent".to_owned(),
+                |(name, _)| format!("agent `{name}`"),
+            );
+            return Err(error(
+                ErrorCode::Conflict,
+                format!("process {} belongs to {owner} already", wanted.pid),
+            ));
+        }
         let root = self
             .kernel
             .identify(wanted.pid)
@@ -24,16 +34,6 @@ impl Daemon {
                 "process {} belongs to uid {}; only root may attach to other users' processes",
                 wanted.pid, facts.uid
             )));
-        }
-        if let Some(life) = self.kernel.life_of(wanted.pid) {
-            let owner = self.agent_of(life).map_or_else(
-                || "an agent".to_owned(),
-                |(name, _)| format!("agent `{name}`"),
-            );
-            return Err(error(
-                ErrorCode::Conflict,
-                format!("process {} belongs to {owner} already", wanted.pid),
-            ));
         }
         let name = match wanted.name {
             Some(name) => name,
@@ -86,15 +86,17 @@ impl Daemon {
                 ));
             }
         };
-        let mut open_before = self.kernel.open_connections(index).unwrap_or_else(|e| {
+        let listed = if wanted.cut {
+            self.kernel.cut(index)
+        } else {
+            self.kernel.open_connections(index)
+        };
+        let open_before = listed.unwrap_or_else(|e| {
             notes.push(format!(
                 "Connections that were open before cannot be listed: {e:#}."
             ));
             Vec::new()
         });
-        if wanted.cut {
-            open_before = self.kernel.cut(open_before);
-        }
         if open_before.iter().any(|c| !c.cut) {
             notes.push("Connections that were open before the attach are not fenced; `acrfence attach --cut` closes them so that they come back through the hook.".into());
         }

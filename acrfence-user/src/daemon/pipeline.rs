@@ -279,6 +279,33 @@ impl Pipeline {
         self.0.running.lock().len()
     }
 
+    /// The agent hung up on a running effect: from now on an equal call of its thread means that one.
+    pub(super) fn abandon(&self, effect: EffectId) {
+        let doubt = self.0.running.lock().get_mut(&effect).map(|running| {
+            running.abandoned = true;
+            (running.place.thread, running.key.clone())
+        });
+        if let Some(doubt) = doubt {
+            self.0.doubtful.lock().insert(doubt);
+        }
+    }
+
+    /// Writes down that the outcome of a settled effect never reached its agent.
+    async fn lose_outcome(&self, effect: EffectId) -> Result<(), LogError> {
+        let Some(known) = self.0.log.effect(effect)? else {
+            return Ok(());
+        };
+        self.0.doubtful.lock().insert((known.thread, known.key));
+        let why = "the agent hung up before it was given the response".into();
+        self.write(Event::OutcomeLost {
+            effect,
+            why,
+            at: now(),
+        })
+        .await
+        .map(drop)
+    }
+
     async fn put_in_doubt_what_was_left_running(&self) -> Result<(), LogError> {
         for effect in self.0.log.unsettled()? {
             let outcome = crate::words::Outcome::InDoubt {
@@ -664,6 +691,17 @@ impl Arbiter for Pipeline {
     fn trouble(&self, trouble: Trouble) {
         tracing::warn!(agent = %trouble.origin.agent, pid = trouble.origin.process.tgid, "{}", trouble.detail);
         self.0.notices.trouble(trouble);
+    }
+
+    fn outcome_lost(&self, effect: EffectId) {
+        let pipeline = self.clone();
+        tokio::spawn(async move {
+            if let Err(e) = pipeline.lose_outcome(effect).await {
+                tracing::error!(
+                    "it could not be written down that the outcome of {effect} was lost: {e}"
+                );
+            }
+        });
     }
 
     fn tools_seen(&self, _origin: &Origin, server: &str, tools: &str) {

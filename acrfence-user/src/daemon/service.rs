@@ -6,7 +6,7 @@ use arc_swap::ArcSwap;
 use bytes::Bytes;
 use futures_util::stream::{self, Stream, StreamExt as _};
 
-use super::kernel::{Kernel, LifeIndex};
+use super::kernel::{Kernel, LifeIndex, Membership};
 use super::now;
 use super::pipeline::{Pipeline, PipelineError};
 use crate::control::{
@@ -384,8 +384,13 @@ impl Daemon {
         if !peer.is_root() || self.is_inside(peer) {
             return Err(forbidden("only root may reload the configuration"));
         }
-        let config = (self.reread)()
-            .map_err(|e| bad(&format!("{e}\nThe configuration in force was kept.")))?;
+        self.reread().map_err(|e| bad(&e))
+    }
+
+    /// Reads the configuration again; an invalid one changes nothing.
+    pub fn reread(&self) -> Result<(), String> {
+        let config =
+            (self.reread)().map_err(|e| format!("{e}\nThe configuration in force was kept."))?;
         self.config.store(Arc::new(config));
         Ok(())
     }
@@ -410,9 +415,7 @@ impl Daemon {
     /// Whether the peer belongs to a tracked tree, or cannot be told not to.
     pub(super) fn is_inside(&self, peer: Peer) -> bool {
         // A peer that is gone cannot be looked up: it may have been anybody.
-        peer.pid == 0
-            || self.kernel.life_of(peer.pid).is_some()
-            || self.kernel.identify(peer.pid).is_err()
+        peer.pid == 0 || self.kernel.membership(peer.pid) != Membership::Outside
     }
 
     fn check_sees(&self, peer: Peer, agent: &AgentName) -> Result<(), ApiError> {

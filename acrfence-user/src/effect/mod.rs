@@ -4,10 +4,23 @@
 //! stand behind [`EffectLog`], so that a shared store could (DESIGN.md §11).
 
 mod event;
+#[doc(hidden)]
+pub mod index;
+#[doc(hidden)]
+pub mod journal;
+#[cfg(test)]
+mod model;
 mod query;
+#[cfg(test)]
+mod samples;
+mod store;
+#[cfg(test)]
+mod tests;
 
 pub use event::{Event, Harvest, HoldDecision, Prepared};
 pub use query::{CandidateRow, CredentialHistory, EffectFilter, EffectRow, Page};
+
+pub use store::{OpenReport, Phase, Progress, Store, StoreConfig, StoreStats};
 
 use crate::words::{Effect, EffectId, Fingerprint, Seq, ThreadId, ToolKey};
 
@@ -36,6 +49,15 @@ pub enum LogError {
         /// Segment and offset, or index tree and key.
         place: String,
         /// What is wrong.
+        detail: String,
+    },
+    /// It is not the newest one known: restored from a backup or a snapshot, or its anchor is gone.
+    /// Enforcing with it would let effects happen twice.
+    #[error(
+        "the effect log was rolled back ({detail}); put the newest journal and its anchor back, or, when they are lost, accept that with `acrfence log accept-rollback`"
+    )]
+    RolledBack {
+        /// What does not fit.
         detail: String,
     },
     /// It cannot be opened as it is.

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use super::rule::Rule;
+use super::rule::{Rule, glob};
 use super::units::{Duration, Size};
 use crate::fence::{Rules, SuspectRule, Unmatched};
 
@@ -241,6 +241,15 @@ impl Config {
                 source,
             }),
         }
+    }
+
+    /// Whether TLS for this host is passed on unopened.
+    pub fn passes_through(&self, host: &str) -> bool {
+        let host = host.to_ascii_lowercase();
+        self.boundary
+            .pass_through
+            .iter()
+            .any(|pattern| glob(pattern.to_ascii_lowercase().as_bytes(), host.as_bytes()))
     }
 
     /// Reads a text. The error is a message with line and column.

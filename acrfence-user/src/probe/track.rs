@@ -45,7 +45,7 @@ impl Probe {
         self.maps.births.clear()?;
         self.maps.configure(|config| config.walking = 1)?;
         let walked = self
-            .root(pid)
+            .identify(pid)
             .and_then(|root| Ok((root, self.walk(root, agent)?)));
         let stopped = self.maps.configure(|config| config.walking = 0);
         let (root, found) = walked?;
@@ -169,8 +169,8 @@ impl Probe {
         Ok(())
     }
 
-    /// The process to begin with, if it may be an agent.
-    fn root(&self, pid: u32) -> Result<ProcessIdentity, ProbeError> {
+    /// The process with this pid, if it may become an agent's root.
+    pub fn identify(&self, pid: u32) -> Result<ProcessIdentity, ProbeError> {
         let Some(row) = self.row(pid)? else {
             // A thread has a directory of its own, under its process's name.
             return Err(match ProcDir::open(pid).and_then(|dir| dir.tgid()) {

@@ -10,6 +10,7 @@ use std::process::Command;
 use anyhow::{Context as _, bail};
 use base64::Engine as _;
 use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject as _;
 
 use super::ca::Ca;
 
@@ -101,6 +102,17 @@ pub fn system_roots(ca: &Ca) -> Vec<CertificateDer<'static>> {
         );
     }
     roots
+}
+
+/// Reads the certificates of a PEM file. A file without any is an error: it was named to be trusted.
+pub fn read_roots(path: &Path) -> anyhow::Result<Vec<CertificateDer<'static>>> {
+    let roots = CertificateDer::pem_file_iter(path)
+        .and_then(Iterator::collect::<Result<Vec<_>, _>>)
+        .with_context(|| format!("{} does not read as PEM", path.display()))?;
+    if roots.is_empty() {
+        bail!("{} holds no certificate", path.display());
+    }
+    Ok(roots)
 }
 
 /// Puts the CA into the system's trust store, below `root` (`/` normally).

@@ -1,0 +1,128 @@
+//! Large payloads in files of their own, named by the SHA-256 of their (sealed) content and synced,
+//! with their directory, before the record that names them is written.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use sha2::{Digest as _, Sha256};
+
+use super::disk::{Disk, read_range};
+use super::frame::Hash;
+
+/// Length of what a record holds instead of the payload: digest and length.
+pub const NAME: usize = 40;
+
+/// The directory of body files.
+pub struct Bodies {
+    disk: Arc<dyn Disk>,
+    dir: PathBuf,
+}
+
+impl Bodies {
+    /// The bodies under `dir`, which is made when it is missing. What a crash left half-written
+    /// is removed.
+    pub fn open(disk: Arc<dyn Disk>, dir: PathBuf) -> io::Result<Self> {
+        disk.create_dir(&dir)?;
+        for name in disk.list(&dir)? {
+            if name.starts_with("new-") {
+                disk.remove(&dir.join(name))?;
+            }
+        }
+        Ok(Self { disk, dir })
+    }
+
+    /// Stores `content` durably and returns what names it.
+    pub fn store(&self, content: &[u8], unique: u64) -> io::Result<[u8; NAME]> {
+        let digest: Hash = Sha256::digest(content).into();
+        let mut name = [0; NAME];
+        name[..32].copy_from_slice(&digest);
+        name[32..].copy_from_slice(&(content.len() as u64).to_le_bytes());
+
+        let new = self.dir.join(format!("new-{unique}"));
+        let stored = self.store_as(&new, &digest, content);
+        if stored.is_err() {
+            let _ = self.disk.remove(&new);
+        }
+        stored.map(|()| name)
+    }
+
+    /// Reads the body that a record names and checks its digest.
+    pub fn load(&self, name: &[u8]) -> io::Result<Vec<u8>> {
+        let (digest, len) = split(name)?;
+        let file = self.disk.open(&self.path(&digest))?;
+        if file.size()? != len {
+            return Err(io::Error::other(format!(
+                "the body file {} has {} bytes instead of {len}",
+                hex::encode(digest),
+                file.size()?
+            )));
+        }
+        let content = read_range(&*file, 0, len as usize)?;
+        if Sha256::digest(&content)[..] != digest {
+            return Err(io::Error::other(format!(
+                "the body file {} does not hold what its name says",
+                hex::encode(digest)
+            )));
+        }
+        Ok(content)
+    }
+
+    /// Removes the body that a record names; nothing when it is gone.
+    pub fn remove(&self, digest: &Hash) -> io::Result<()> {
+        match self.disk.remove(&self.path(digest)) {
+            Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(()),
+            done => done,
+        }
+    }
+
+    /// Digests of all body files.
+    pub fn list(&self) -> io::Result<Vec<Hash>> {
+        let mut all = Vec::new();
+        for shard in self.disk.list(&self.dir)? {
+            for name in self.disk.list(&self.dir.join(&shard)).unwrap_or_default() {
+                let mut digest = [0; 32];
+                if hex::decode_to_slice(&name, &mut digest).is_ok() {
+                    all.push(digest);
+                }
+            }
+        }
+        Ok(all)
+    }
+
+    /// Where a body lies.
+    pub fn path(&self, digest: &Hash) -> PathBuf {
+        let name = hex::encode(digest);
+        self.shard(&name).join(name)
+    }
+
+    fn store_as(&self, new: &Path, digest: &Hash, content: &[u8]) -> io::Result<()> {
+        let file = self.disk.create(new)?;
+        file.write_at(content, 0)?;
+        file.sync()?;
+        let shard = self.shard(&hex::encode(digest));
+        self.disk.create_dir(&shard)?;
+        self.disk.sync_dir(&self.dir)?;
+        self.disk.rename(new, &self.path(digest))?;
+        self.disk.sync_dir(&shard)
+    }
+
+    fn shard(&self, name: &str) -> PathBuf {
+        self.dir.join(&name[..2])
+    }
+}
+
+/// Digest and length in the name of a body.
+pub fn split(name: &[u8]) -> io::Result<(Hash, u64)> {
+    let Some((digest, len)) = name.split_first_chunk::<32>() else {
+        return Err(io::Error::other("the name of its body is too short"));
+    };
+    let Ok(len) = <[u8; 8]>::try_from(len) else {
+        return Err(io::Error::other("the name of its body has a wrong length"));
+    };
+    let len = u64::from_le_bytes(len);
+    if len > super::frame::PAYLOAD_MAX as u64 {
+        return Err(io::Error::other("the length of its body is out of range"));
+    }
+    Ok((*digest, len))
+}

@@ -1,0 +1,3 @@
+//! What the store promises, against a model and against a hostile disk.
+
+mod answers;
