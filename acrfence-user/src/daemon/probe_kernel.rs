@@ -56,7 +56,8 @@ impl Kernel for Probe {
     }
 
     fn facts(&self, process: ProcessIdentity) -> ProcessFacts {
-        let known = self.process(process);
+        // Asked before an attach too, to know whose process it is.
+        let known = self.any_process(process);
         let Some(known) = known else {
             return ProcessFacts {
                 exe: "?".into(),

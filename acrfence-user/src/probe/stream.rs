@@ -153,6 +153,12 @@ impl Probe {
         Some(process)
     }
 
+    /// The same also of a process that belongs to no agent, as `/proc` tells it now.
+    pub fn any_process(&self, identity: ProcessIdentity) -> Option<Process> {
+        self.process(identity)
+            .or_else(|| self.read_process(identity, 0))
+    }
+
     /// Every process of an agent, oldest first: those that run, and for a while those that ended.
     pub fn processes(&self, agent: u32) -> Vec<Process> {
         self.drain();
