@@ -9,11 +9,17 @@ use crate::lineage::RestoreTarget;
 use crate::policy::OnRestart;
 use crate::words::{AgentName, Grade, Incarnation, IncarnationCause, Seq, ThreadId, Timestamp};
 
+/// Why a life ended, as a rule.
+pub(super) const NO_PROCESS_LEFT: &str = "its last process ended";
+
 impl Daemon {
     /// `POST /v1/agents`.
     pub async fn attach(&self, peer: Peer, wanted: Attach) -> Result<Attached, ApiError> {
         self.check_outside(peer)?;
         let _one_at_a_time = self.attaching.lock().await;
+        self.end_those_without_processes(NO_PROCESS_LEFT)
+            .await
+            .map_err(log_error)?;
         if let Membership::Inside(life) = self.kernel.membership(wanted.pid) {
             let owner = self.agent_of(life).map_or_else(
                 || "an agent".to_owned(),
@@ -148,9 +154,14 @@ impl Daemon {
     }
 
     /// Ends the lives whose last process is gone. Called when the kernel side says that a process
-    /// ended, and at start for those that ended while no daemon ran.
+    /// ended, at start for those that ended while no daemon ran, and before a person's word is taken
+    /// about what comes after: it must not be older than the end of the life before it.
     pub async fn end_what_ended(&self, why: &str) -> Result<(), LogError> {
         let _one_at_a_time = self.attaching.lock().await;
+        self.end_those_without_processes(why).await
+    }
+
+    async fn end_those_without_processes(&self, why: &str) -> Result<(), LogError> {
         let living: Vec<_> = self.pipeline.with_lineage(|lineage| {
             lineage
                 .agents()

@@ -7,6 +7,7 @@ use bytes::Bytes;
 use futures_util::stream::{self, Stream, StreamExt as _};
 
 use super::kernel::{Kernel, LifeIndex, Membership};
+use super::lives::NO_PROCESS_LEFT;
 use super::now;
 use super::pipeline::{Pipeline, PipelineError};
 use crate::control::{
@@ -200,6 +201,9 @@ impl Daemon {
     ) -> Result<Opened, ApiError> {
         self.check_sees(peer, &agent)?;
         let inside = self.is_inside(peer);
+        self.end_what_ended(NO_PROCESS_LEFT)
+            .await
+            .map_err(log_error)?;
         let thread = self
             .pipeline
             .with_lineage(|l| l.thread_of(&agent, wanted.thread))
@@ -238,6 +242,9 @@ impl Daemon {
         wanted: Fork,
     ) -> Result<Opened, ApiError> {
         self.check_changes(peer, &agent)?;
+        self.end_what_ended(NO_PROCESS_LEFT)
+            .await
+            .map_err(log_error)?;
         let thread = self
             .pipeline
             .with_lineage(|l| l.thread_of(&agent, wanted.thread))

@@ -12,6 +12,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::callers::AgentCallers;
 use super::kernel::Kernel;
+use super::lives::NO_PROCESS_LEFT;
 use super::pipeline::{Keys, Pipeline};
 use super::service::Daemon;
 use crate::boundary::tls::{ca::Ca, trust};
@@ -278,7 +279,7 @@ async fn watch(daemon: Arc<Daemon>, probe: Arc<Probe>, stop: CancellationToken) 
             Some(probe::Received::Event(event)) => matches!(event.what, probe::What::Exited { .. }),
             Some(probe::Received::Missed(_)) => true,
         };
-        if ended && let Err(e) = daemon.end_what_ended("its last process ended").await {
+        if ended && let Err(e) = daemon.end_what_ended(NO_PROCESS_LEFT).await {
             tracing::error!("it could not be written down that an agent ended: {e}");
         }
     }
