@@ -21,7 +21,7 @@ impl Cgroup {
     pub fn new() -> Result<Self> {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let name = format!(
-            "acrfence-test-{}-{}",
+            "acrfence-e2e-{}-{}",
             std::process::id(),
             COUNT.fetch_add(1, Ordering::Relaxed)
         );
@@ -73,8 +73,16 @@ impl Drop for Cgroup {
     }
 }
 
-/// Ends every process in the control group at `path` and waits until they are gone.
+/// Ends every process in the control group at `path` and waits until they are gone. A group that
+/// somebody else removes meanwhile is empty.
 pub fn clear(path: &Path) -> Result<()> {
+    match end_all(path) {
+        Err(_) if !path.exists() => Ok(()),
+        ended => ended,
+    }
+}
+
+fn end_all(path: &Path) -> Result<()> {
     let kill = path.join("cgroup.kill");
     OpenOptions::new()
         .write(true)

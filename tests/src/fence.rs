@@ -89,8 +89,11 @@ impl Place {
     pub fn as_nobody(&self, command: &Command) -> Result<Command> {
         let copy = self.dir.path().join("acrfence");
         if !copy.exists() {
-            fs::copy(command.get_program(), &copy)
-                .with_context(|| format!("copying {:?}", command.get_program()))?;
+            // By another process: a descriptor that is open for writing here would be inherited by
+            // whatever another thread starts meanwhile, and keep the copy from being run.
+            let program = command.get_program();
+            let copied = run("cp", plain("cp").arg("--").arg(program).arg(&copy))?;
+            ensure!(copied.ok(), "copying {program:?}: {}", copied.stderr);
         }
         let mut command_of_nobody = plain(copy);
         command_of_nobody.args(command.get_args()).current_dir("/");
@@ -218,6 +221,17 @@ impl Fence {
                     .with_context(|| format!("`acrfence {}` printed: {line}", arguments.join(" ")))
             })
             .collect()
+    }
+
+    /// Why each branch of `agent` was opened: `start`, `restore`, `fork`.
+    pub fn branches(&self, agent: &str) -> Result<Vec<String>> {
+        let tree = self.ask(&["tree", agent])?;
+        let threads = tree[0]["threads"].as_array().context("a tree of threads")?;
+        let branches = threads.iter().filter_map(|t| t["branches"].as_array());
+        Ok(branches
+            .flatten()
+            .filter_map(|branch| Some(branch["branch"]["cause"].as_str()?.to_owned()))
+            .collect())
     }
 
     /// Effects of `agent`, oldest first.

@@ -40,11 +40,15 @@ impl Screen {
             Tone::Command => "36",
             Tone::Quoted => "33",
         };
-        self.print(&format!(
-            "   {} {}",
-            self.paint("2", &format!("{who:<7}")),
-            self.paint(code, what)
-        ));
+        let mut who = format!("{who:<7}");
+        for part in wrapped(what, 88) {
+            self.print(&format!(
+                "   {} {}",
+                self.paint("2", &who),
+                self.paint(code, &part)
+            ));
+            who = " ".repeat(7);
+        }
     }
 
     /// What came of it: `yes` if all is well, `no` if not.
@@ -88,4 +92,22 @@ impl Default for Screen {
     fn default() -> Self {
         Self::new()
     }
+}
+
+/// Lines of at most `width` characters, broken between words where that is possible.
+fn wrapped(text: &str, width: usize) -> Vec<String> {
+    let mut lines = vec![String::new()];
+    for word in text.split_whitespace() {
+        let last = lines.last_mut().map_or(0, |line| line.chars().count());
+        if last > 0 && last + 1 + word.chars().count() > width {
+            lines.push(String::new());
+        }
+        if let Some(line) = lines.last_mut() {
+            if !line.is_empty() {
+                line.push(' ');
+            }
+            line.push_str(word);
+        }
+    }
+    lines
 }

@@ -115,7 +115,7 @@ pub fn tell(screen: &Screen, fence: &Fence, authority: &Authority) -> Result<Mea
     let dearer = Task::pay(&bank, "buyer", "alice", 250);
     let mut life = fenced.next_life(&dearer, life)?;
     let got = fenced.acts(&mut life, &dearer, |_| "")?;
-    let diverged_blocked = got.status == 409 && bank.payments() == payments_with_fence;
+    let diverged_blocked = got.is("diverged") && bank.payments() == payments_with_fence;
     screen.result(
         diverged_blocked,
         "stopped, since it is not what was done; a person decides",
@@ -147,7 +147,7 @@ pub fn tell(screen: &Screen, fence: &Fence, authority: &Authority) -> Result<Mea
     );
     let desk = Approval::start(authority, 0)?;
     let (got, deletions_with_fence) = resurrection(&fenced, &desk, "support")?;
-    let credential_refused = got.status == 409 && deletions_with_fence == 1;
+    let credential_refused = got.is("credential_consumed") && deletions_with_fence == 1;
     screen.result(
         credential_refused,
         "with the fence, one approval deleted one customer",
@@ -221,6 +221,13 @@ impl Task {
 struct Got {
     status: u16,
     body: Value,
+}
+
+impl Got {
+    /// Whether it is a refusal of that kind.
+    fn is(&self, code: &str) -> bool {
+        self.status == 409 && self.body["code"] == code
+    }
 }
 
 /// Tells of agents with or without a fence around them.

@@ -27,7 +27,7 @@ fn left_by(pid: u32) -> Result<Vec<String>> {
         let point = mount.split(' ').nth(1).unwrap_or_default();
         for entry in fs::read_dir(point)? {
             let name = entry?.file_name().to_string_lossy().into_owned();
-            if name.starts_with(&format!("acrfence-test-{pid}-")) {
+            if name.starts_with(&format!("acrfence-e2e-{pid}-")) {
                 left.push(name);
             }
         }

@@ -3,7 +3,7 @@
 use acrfence_tests::approval::Approval;
 use acrfence_tests::authority::Authority;
 use acrfence_tests::bank::{Bank, CLOSED_ACCOUNT, Options, order_json, rewritten_order_json};
-use acrfence_tests::client::{Answer, Client, answers, bare_python, post_all};
+use acrfence_tests::client::{Answer, Client, answers, bare_python, plain, post_all};
 use acrfence_tests::fence::Fence;
 use acrfence_tests::process::Running;
 use anyhow::Result;
@@ -372,5 +372,31 @@ fn observing_stops_nothing_and_tells_what_it_would_have_done() -> Result<()> {
     assert_eq!(bank.payments(), 2);
     assert_eq!(fence.effects("buyer")?.len(), 2);
     assert!(fence.say(&["status"])?.contains("observe"));
+    Ok(())
+}
+
+/// What a person or a hook says counts from the moment at which the old life is over, and not from
+/// the moment at which the daemon came to hear of it.
+#[test]
+fn a_told_restore_is_never_taken_for_an_untold_one() -> Result<()> {
+    let authority = Authority::new()?;
+    let bank = Bank::start(&authority)?;
+    let fence = Fence::start(&authority)?;
+    let url = bank.url(TRANSFERS);
+    pay(
+        &fence,
+        Client::Requests,
+        &url,
+        &order_json("alice", 100, "pay-1"),
+    )?;
+    for _ in 0..20 {
+        fence.say(&["restored", "buyer"])?;
+        let ended = fence.run("buyer", &plain("true"))?;
+        assert!(ended.ok(), "{}", ended.stderr);
+        assert_eq!(ended.stderr, "");
+    }
+    let mut expected = vec!["start"];
+    expected.extend(["restore"; 20]);
+    assert_eq!(fence.branches("buyer")?, expected);
     Ok(())
 }
