@@ -130,7 +130,7 @@ impl Approval {
             .merge(mcp::routes(mcp::ApprovalTools::new(desk.clone())));
         Ok(Self {
             desk,
-            server: Server::start(router, Some(authority.server()?), port)?,
+            server: Server::start(router, Some(authority.server()?), port, true)?,
         })
     }
 

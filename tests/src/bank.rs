@@ -103,6 +103,8 @@ pub struct Options {
     pub delay: Duration,
     /// Whether it speaks HTTP in the clear.
     pub clear: bool,
+    /// Whether it listens on `127.0.0.1` alone, as many programs do.
+    pub only_v4: bool,
 }
 
 impl Bank {
@@ -126,7 +128,7 @@ impl Bank {
         let tls = (!options.clear).then(|| authority.server()).transpose()?;
         Ok(Self {
             books,
-            server: Server::start(router, tls, options.port)?,
+            server: Server::start(router, tls, options.port, !options.only_v4)?,
         })
     }
 

@@ -15,3 +15,10 @@ pub mod process;
 pub mod screen;
 pub mod server;
 pub mod story;
+
+/// How often to repeat what only sometimes goes wrong: `few` times, or ten times as often when
+/// `cargo xtask test --full` asks for it.
+pub fn rounds(few: usize) -> usize {
+    let full = std::env::var_os("ACRFENCE_FULL").is_some_and(|value| value == "1");
+    if full { few * 10 } else { few }
+}

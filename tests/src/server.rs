@@ -28,11 +28,13 @@ pub struct Server {
 }
 
 impl Server {
-    /// Starts to serve `router`, in the clear when there is no `tls`. Port 0 means any.
+    /// Starts to serve `router` on `127.0.0.1`, and on `::1` if that is wanted and there; in the clear
+    /// when there is no `tls`. Port 0 means any.
     pub fn start(
         router: Router,
         tls: Option<Arc<rustls::ServerConfig>>,
         port: u16,
+        both: bool,
     ) -> Result<Self> {
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(1)
@@ -40,7 +42,7 @@ impl Server {
             .enable_all()
             .build()
             .context("starting the threads of a testbed service")?;
-        let (v4, v6) = runtime.block_on(listen(port))?;
+        let (v4, v6) = runtime.block_on(listen(port, both))?;
         let port = v4.local_addr()?.port();
         let connections = Arc::new(AtomicUsize::new(0));
         let scheme = if tls.is_some() { "https" } else { "http" };
@@ -85,12 +87,15 @@ impl Drop for Server {
     }
 }
 
-/// One port on both addresses. `localhost` resolves to both, and a client may try either first.
-async fn listen(port: u16) -> Result<(TcpListener, Option<TcpListener>)> {
+/// One port on one or both addresses. `localhost` resolves to both, and a client may try either first.
+async fn listen(port: u16, both: bool) -> Result<(TcpListener, Option<TcpListener>)> {
     for _ in 0..50 {
         let v4 = TcpListener::bind((Ipv4Addr::LOCALHOST, port))
             .await
             .with_context(|| format!("listening on 127.0.0.1:{port}"))?;
+        if !both {
+            return Ok((v4, None));
+        }
         match TcpListener::bind((Ipv6Addr::LOCALHOST, v4.local_addr()?.port())).await {
             Ok(v6) => return Ok((v4, Some(v6))),
             // A machine without IPv6: `localhost` is 127.0.0.1 alone.

@@ -6,6 +6,7 @@ use acrfence_tests::bank::{Bank, CLOSED_ACCOUNT, Options, order_json, rewritten_
 use acrfence_tests::client::{Answer, Client, answers, bare_python, plain, post_all};
 use acrfence_tests::fence::Fence;
 use acrfence_tests::process::Running;
+use acrfence_tests::rounds;
 use anyhow::Result;
 use serde_json::Value;
 
@@ -86,6 +87,30 @@ fn an_address_instead_of_a_name_is_fenced() -> Result<()> {
         &rewritten_order_json("alice", 100, "pay-2"),
     )?;
     assert_eq!(second, first);
+    assert_eq!(bank.payments(), 1);
+    Ok(())
+}
+
+/// A client tries the addresses of a name one after the other. Through the fence the first one always
+/// seems to be there, so the fence has to do what the client would have done.
+#[test]
+#[ignore = "a known gap: only the address that the client dialled is tried"]
+fn a_service_on_one_address_of_its_name_is_reached() -> Result<()> {
+    let authority = Authority::new()?;
+    let bank = Bank::start_with(
+        &authority,
+        Options {
+            only_v4: true,
+            ..Options::default()
+        },
+    )?;
+    let fence = Fence::start(&authority)?;
+    let body = order_json("alice", 100, "pay-1");
+    let mut command = Client::Curl.post(&bank.url(TRANSFERS), &body)?;
+    let both = format!("localhost:{}:[::1],127.0.0.1", bank.port());
+    command.args(["--resolve", &both]);
+    let got = Client::Curl.answer(&fence.run("buyer", &command)?)?;
+    assert_eq!(got.status, 201, "{}", got.body);
     assert_eq!(bank.payments(), 1);
     Ok(())
 }
@@ -389,14 +414,15 @@ fn a_told_restore_is_never_taken_for_an_untold_one() -> Result<()> {
         &url,
         &order_json("alice", 100, "pay-1"),
     )?;
-    for _ in 0..20 {
+    let lives = rounds(20);
+    for _ in 0..lives {
         fence.say(&["restored", "buyer"])?;
         let ended = fence.run("buyer", &plain("true"))?;
         assert!(ended.ok(), "{}", ended.stderr);
         assert_eq!(ended.stderr, "");
     }
     let mut expected = vec!["start"];
-    expected.extend(["restore"; 20]);
+    expected.extend(std::iter::repeat_n("restore", lives));
     assert_eq!(fence.branches("buyer")?, expected);
     Ok(())
 }

@@ -13,7 +13,7 @@ use crate::toolchain::is_root;
 /// Which checks to run.
 #[derive(clap::Args)]
 pub struct Options {
-    /// Also run the tests that take minutes.
+    /// Repeat ten times as often what only sometimes goes wrong.
     #[arg(long)]
     full: bool,
     /// Only run what needs no root: format, lints and unit tests.
@@ -66,11 +66,11 @@ pub fn run(options: &Options) -> Result<()> {
         && report.step("clients", || environment::run(&environment::Options {}))
     {
         report.step("end-to-end tests", || {
-            let mut words = vec!["test", "--package", "acrfence-tests", "--no-fail-fast"];
+            let mut tests = command(&["test", "--package", "acrfence-tests", "--no-fail-fast"]);
             if options.full {
-                words.extend(["--", "--include-ignored"]);
+                tests.env("ACRFENCE_FULL", "1");
             }
-            cargo(&words)
+            build::succeed(&mut tests)
         });
     }
     report.end()
@@ -124,10 +124,14 @@ impl Report {
 }
 
 fn cargo(words: &[&str]) -> Result<()> {
-    build::succeed(
-        Command::new(env!("CARGO"))
-            .current_dir(workspace())
-            .args(words)
-            .stdin(Stdio::null()),
-    )
+    build::succeed(&mut command(words))
+}
+
+fn command(words: &[&str]) -> Command {
+    let mut cargo = Command::new(env!("CARGO"));
+    cargo
+        .current_dir(workspace())
+        .args(words)
+        .stdin(Stdio::null());
+    cargo
 }

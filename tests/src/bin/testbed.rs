@@ -30,7 +30,7 @@ fn main() -> Result<()> {
         Options {
             port: arguments.bank,
             delay: Duration::from_millis(arguments.slow),
-            clear: false,
+            ..Options::default()
         },
     )?;
     let approval = Approval::start(&authority, arguments.approval)?;
