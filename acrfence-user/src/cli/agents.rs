@@ -31,6 +31,7 @@ pub(super) async fn attach(client: &Client, global: &Global, args: Attach) -> an
         pid: args.pid,
         name: args.name,
         launch: false,
+        command: Vec::new(),
         cut: args.cut,
     };
     let attached: Attached = client.post("/v1/agents", &wanted).await?;

@@ -37,6 +37,7 @@ pub(super) fn run(global: &Global, args: Run) -> anyhow::Result<()> {
         pid: std::process::id(),
         name: Some(name),
         launch: true,
+        command: args.command.clone(),
         cut: false,
     };
     let client = Client::new(&global.run_dir);

@@ -112,6 +112,9 @@ pub struct Attach {
     /// Whether the caller is about to become the agent (`acrfence run`).
     #[serde(default)]
     pub launch: bool,
+    /// What the caller is about to become, for a launch.
+    #[serde(default)]
+    pub command: Vec<String>,
     /// Close connections that are open already.
     #[serde(default)]
     pub cut: bool,

@@ -7,7 +7,9 @@ use crate::control::{AgentStatus, ApiError, Attach, Attached, ErrorCode, Peer};
 use crate::effect::{EffectFilter, Event, LogError};
 use crate::lineage::RestoreTarget;
 use crate::policy::OnRestart;
-use crate::words::{AgentName, Grade, Incarnation, IncarnationCause, Seq, ThreadId, Timestamp};
+use crate::words::{
+    AgentName, Cause, Grade, Incarnation, IncarnationCause, Seq, ThreadId, Timestamp,
+};
 
 /// Why a life ended, as a rule.
 pub(super) const NO_PROCESS_LEFT: &str = "its last process ended";
@@ -58,7 +60,11 @@ impl Daemon {
             boot_id: boot_id(),
             uid: facts.uid,
             exe: facts.exe,
-            argv: facts.argv,
+            argv: if wanted.launch {
+                wanted.command
+            } else {
+                facts.argv
+            },
             at: now(),
         };
         let was_told = self.pipeline.with_lineage(|lineage| {
@@ -261,6 +267,13 @@ impl Daemon {
         {
             return Ok(());
         }
+        // Whoever is fenced for certain does not get a weaker fence by starting again.
+        let grade = self
+            .pipeline
+            .with_lineage(|lineage| match lineage.current(thread) {
+                Some(branch) if branch.cause == Cause::Restore => branch.grade,
+                _ => Grade::Suspect,
+            });
         let point = RestoreTarget::Position(last.first().map_or(Seq(0), |row| row.id.0));
         let note = format!(
             "restarted; what it did in the last {} may be forgotten",
@@ -268,9 +281,7 @@ impl Daemon {
         );
         let event = self
             .pipeline
-            .with_lineage(|lineage| {
-                lineage.restored(agent, thread, &point, Grade::Suspect, &note, now())
-            })
+            .with_lineage(|lineage| lineage.restored(agent, thread, &point, grade, &note, now()))
             .map_err(|e| not_found(e.to_string()))?;
         self.pipeline
             .open_branch::<LogError>(thread, |_| Ok(event))

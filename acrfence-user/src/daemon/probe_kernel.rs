@@ -61,6 +61,8 @@ impl Kernel for Probe {
         let Some(known) = known else {
             return ProcessFacts {
                 exe: "?".into(),
+                // Nobody's: an unknown process belongs to no user who may ask for it.
+                uid: u32::MAX,
                 gaps: "the process was gone before it could be looked at".into(),
                 ..Default::default()
             };
