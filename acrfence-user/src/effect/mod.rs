@@ -20,7 +20,11 @@ mod tests;
 pub use event::{Event, Harvest, HoldDecision, Prepared};
 pub use query::{CandidateRow, CredentialHistory, EffectFilter, EffectRow, Page};
 
-pub use store::{OpenReport, Phase, Progress, Store, StoreConfig, StoreStats};
+pub use journal::Fault;
+pub use store::{
+    Content, ExportFilter, GcKeep, GcPolicy, GcReport, OpenReport, Phase, Progress, Store,
+    StoreConfig, StoreStats, Verification,
+};
 
 use crate::words::{Effect, EffectId, Fingerprint, Seq, ThreadId, ToolKey};
 

@@ -67,7 +67,7 @@ pub fn fresh(
     home.wipe()?;
     home.mark_clean(false)?;
     let ordered = home.open()?;
-    keeper.set_pass(&*ordered, gc_pass(archive))?;
+    keeper.store(&*ordered, &Layer::new(), nowhere(), gc_pass(archive))?;
     Ok(ordered)
 }
 
@@ -84,6 +84,7 @@ pub fn take_in(
     let unusable = |fault: IndexFault| LogError::Unusable(fault.to_string());
     let mut gathered = Layer::new();
     let mut reached = from;
+    let pass = gc_pass(archive);
     let phase = if from.seq == Seq(0) {
         Phase::Rebuild
     } else {
@@ -123,7 +124,7 @@ pub fn take_in(
         };
         if gathered.len() >= GATHER {
             keeper
-                .store(ordered, &gathered, reached)
+                .store(ordered, &gathered, reached, pass)
                 .map_err(unusable)?;
             gathered.clear();
         }
@@ -138,7 +139,7 @@ pub fn take_in(
     })?;
     if reached.seq > from.seq {
         keeper
-            .store(ordered, &gathered, reached)
+            .store(ordered, &gathered, reached, pass)
             .map_err(unusable)?;
         progress(Progress {
             phase,
@@ -193,13 +194,14 @@ impl Index {
             caught => caught,
         }?;
         let caught_up = head.seq.0 - at.seq.0;
+        let pass = gc_pass(&archive);
         let index = Arc::new(Self {
             home,
             archive,
             keeper,
             names,
             state: RwLock::new(State::Ready(ordered)),
-            layers: RwLock::new(Layers::over(caught)),
+            layers: RwLock::new(Layers::over(caught, pass)),
             signals: Mutex::new(Signals {
                 applied: caught.seq,
                 ..Signals::default()
@@ -270,7 +272,7 @@ fn existing(
 }
 
 /// The last pass of garbage collection that changed a segment.
-fn gc_pass(archive: &Archive) -> u32 {
+pub fn gc_pass(archive: &Archive) -> u32 {
     archive
         .headers()
         .iter()
@@ -360,6 +362,7 @@ impl Keeper {
         ordered: &dyn Ordered,
         facts: &Layer,
         reached: Reached,
+        pass: u32,
     ) -> Result<(), IndexFault> {
         let mut changes = Vec::with_capacity(facts.len() + 1);
         for (key, value) in facts {
@@ -373,23 +376,8 @@ impl Keeper {
             };
             changes.push((key.clone(), value));
         }
-        changes.push((
-            vec![key::META],
-            Some(self.mark_bytes(reached, self.pass(ordered)?)),
-        ));
+        changes.push((vec![key::META], Some(self.mark_bytes(reached, pass))));
         ordered.apply(changes)
-    }
-
-    /// Remembers the pass of garbage collection that the index has taken in.
-    pub fn set_pass(&self, ordered: &dyn Ordered, pass: u32) -> Result<(), IndexFault> {
-        let mark = ordered.get(&[key::META])?;
-        let reached = mark
-            .and_then(|mark| self.parse_mark(&mark))
-            .map_or_else(nowhere, |(reached, _)| reached);
-        ordered.apply(vec![(
-            vec![key::META],
-            Some(self.mark_bytes(reached, pass)),
-        )])
     }
 
     fn row(
@@ -408,13 +396,6 @@ impl Keeper {
                 Row::decode(&bytes).ok_or_else(|| IndexFault("a row is not one".to_owned()))
             })
             .transpose()
-    }
-
-    fn pass(&self, ordered: &dyn Ordered) -> Result<u32, IndexFault> {
-        let mark = ordered.get(&[key::META])?;
-        Ok(mark
-            .and_then(|mark| self.parse_mark(&mark))
-            .map_or(0, |(_, pass)| pass))
     }
 
     fn mark_bytes(&self, reached: Reached, pass: u32) -> Vec<u8> {

@@ -40,6 +40,20 @@ pub struct Layers {
     frozen: Arc<Layer>,
     /// The last record whose facts are in the layers or below.
     pub durable: Reached,
+    pass: u32,
+    unsaid: bool,
+}
+
+/// What is handed to the applier.
+pub struct Frozen {
+    /// The facts.
+    pub facts: Arc<Layer>,
+    /// How far they reach.
+    pub reached: Reached,
+    /// The pass of garbage collection that they belong to.
+    pub pass: u32,
+    /// Whether that is new.
+    pub unsaid: bool,
 }
 
 /// Entries of the layers in scan order, complete up to `horizon`.
@@ -52,13 +66,15 @@ pub struct Slice {
 
 impl Layers {
     /// Nothing yet, on top of ordered keys that reach this far.
-    pub fn over(durable: Reached) -> Self {
+    pub fn over(durable: Reached, pass: u32) -> Self {
         Self {
             early: BTreeMap::new(),
             noted: HashMap::new(),
             active: Layer::new(),
             frozen: Arc::default(),
             durable,
+            pass,
+            unsaid: false,
         }
     }
 
@@ -123,9 +139,20 @@ impl Layers {
     }
 
     /// Hands the active facts to the applier.
-    pub fn freeze(&mut self) -> (Arc<Layer>, Reached) {
+    pub fn freeze(&mut self) -> Frozen {
         self.frozen = Arc::new(std::mem::take(&mut self.active));
-        (self.frozen.clone(), self.durable)
+        Frozen {
+            facts: self.frozen.clone(),
+            reached: self.durable,
+            pass: self.pass,
+            unsaid: std::mem::take(&mut self.unsaid),
+        }
+    }
+
+    /// All facts from now on belong to this pass of garbage collection.
+    pub fn set_pass(&mut self, pass: u32) {
+        self.pass = pass;
+        self.unsaid = true;
     }
 
     /// The frozen facts are in the ordered keys.

@@ -12,6 +12,7 @@ pub mod ordered;
 pub mod query;
 mod row;
 pub mod sled;
+mod upkeep;
 
 use std::ops::{Bound, ControlFlow};
 use std::sync::Arc;
@@ -30,12 +31,13 @@ use crate::words::{BranchId, EffectId, Fingerprint, Seq, Status, ThreadId, ToolK
 use build::Keeper;
 use facts::{Seen, facts};
 use key::{Names, Tree};
-use layers::{Layers, Reached};
+use layers::{Frozen, Layers, Reached};
 use ordered::{End, Home, IndexFault, Ordered, Visit};
 
 pub use build::OpenedIndex;
 pub use facts::{code_of, did_not_happen, host_of};
 pub use row::Row;
+pub use upkeep::Moved;
 
 /// The applier waits this long for more facts, so that a call's beginning and end meet.
 const LINGER: Duration = Duration::from_millis(100);
@@ -441,11 +443,16 @@ impl Index {
             return Ok(());
         };
         loop {
-            let (facts, reached) = self.layers.write().freeze();
-            if facts.is_empty() && self.signals.lock().applied >= reached.seq {
+            let Frozen {
+                facts,
+                reached,
+                pass,
+                unsaid,
+            } = self.layers.write().freeze();
+            if facts.is_empty() && !unsaid && self.signals.lock().applied >= reached.seq {
                 break;
             }
-            self.keeper.store(&*ordered, &facts, reached)?;
+            self.keeper.store(&*ordered, &facts, reached, pass)?;
             self.layers.write().thaw();
             self.signals.lock().applied = reached.seq;
             self.applied.notify_all();
@@ -483,7 +490,7 @@ impl Index {
         {
             let mut layers = self.layers.write();
             let durable = layers.durable;
-            *layers = Layers::over(durable);
+            *layers = Layers::over(durable, build::gc_pass(&self.archive));
         }
         let ordered = build::fresh(&*self.home, &self.keeper, &self.archive).map_err(unusable)?;
         let mut at = build::nowhere();
@@ -498,6 +505,7 @@ impl Index {
                 target.seq,
                 &mut |_: Progress| {},
             )?;
+            // A garbage collection that began meanwhile is noticed at the next start.
             let layers = self.layers.write();
             if layers.durable.seq == at.seq {
                 *self.state.write() = State::Ready(ordered);
@@ -538,6 +546,9 @@ impl Sink for Index {
                 }
             }
             layers.settle_early(written.seq);
+            if let Some(digest) = &written.body {
+                self.archive.bodies.named(digest);
+            }
             layers.durable = Reached {
                 seq: written.seq,
                 chain: written.chain,

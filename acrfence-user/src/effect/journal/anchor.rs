@@ -126,19 +126,7 @@ impl Anchorer {
         pace: Pace,
         first: Anchor,
     ) -> io::Result<Self> {
-        let file = match disk.open(&path) {
-            Ok(file) => file,
-            Err(e) if e.kind() == io::ErrorKind::NotFound => disk.create(&path)?,
-            Err(e) => return Err(e),
-        };
-        // Both slots name this store from now on, whatever they held before.
-        for slot in [first.count % 2, (first.count + 1) % 2] {
-            write(&*file, slot, &first, &keyring)?;
-            file.sync()?;
-        }
-        if let Some(dir) = path.parent() {
-            disk.sync_dir(dir)?;
-        }
+        let file = begin(&*disk, &path, &first, &keyring)?;
         let shared = Arc::new(Shared {
             state: Mutex::new(State {
                 wanted: (first.seq, first.chain),
@@ -153,7 +141,7 @@ impl Anchorer {
             file,
             keyring,
             pace,
-            slot: first.count % 2,
+            slot: 0,
             last: first,
         };
         let thread = std::thread::Builder::new()
@@ -265,6 +253,53 @@ impl Follower {
             let until = Instant::now() + self.pace.write;
             while !state.closing && !self.shared.wake.wait_until(&mut state, until).timed_out() {}
         }
+    }
+}
+
+/// Makes both slots name `first`, so that whatever they held before is past, without a moment at
+/// which neither is whole.
+fn begin(
+    disk: &dyn Disk,
+    path: &Path,
+    first: &Anchor,
+    keyring: &Keyring,
+) -> io::Result<Arc<dyn DiskFile>> {
+    let both = |file: &dyn DiskFile, order: [u64; 2]| -> io::Result<()> {
+        for slot in order {
+            write(file, slot, first, keyring)?;
+            file.sync()?;
+        }
+        Ok(())
+    };
+    match disk.open(path) {
+        Ok(file) => {
+            let bytes = read_range(&*file, 0, 2 * SLOT)?;
+            let count = |slot| parse(slot, keyring).map(|anchor| anchor.count);
+            let counts: Vec<_> = slots(&bytes).map(count).collect();
+            both(
+                &*file,
+                if counts[0] > counts[1] {
+                    [1, 0]
+                } else {
+                    [0, 1]
+                },
+            )?;
+            Ok(file)
+        }
+        Err(e) if e.kind() == io::ErrorKind::NotFound => {
+            let mut name = path.file_name().unwrap_or_default().to_owned();
+            name.push(".new");
+            let new = path.with_file_name(name);
+            let _ = disk.remove(&new);
+            let file = disk.create(&new)?;
+            both(&*file, [0, 1])?;
+            disk.rename(&new, path)?;
+            if let Some(dir) = path.parent() {
+                disk.sync_dir(dir)?;
+            }
+            Ok(file)
+        }
+        Err(e) => Err(e),
     }
 }
 

@@ -19,6 +19,7 @@ use super::frame::{self, EXTERNAL, Frame, Hash};
 use super::keys::{Keyring, StoreId};
 use super::seal::{self, Record};
 use super::segment::{self, SegmentHeader};
+use super::tail;
 use super::walk::{Step, Walk};
 
 /// Open segment files are kept up to this number.
@@ -33,6 +34,15 @@ pub struct Loc {
     pub offset: u32,
     /// Length of the whole record.
     pub len: u32,
+}
+
+/// Something that is wrong, and where.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Fault {
+    /// Record, segment and offset.
+    pub place: String,
+    /// What is wrong.
+    pub detail: String,
 }
 
 /// The segments, for reading.
@@ -178,6 +188,90 @@ impl Archive {
         Ok(())
     }
 
+    /// Checks every record of a segment up to position `to`, and that it follows from `before`, the
+    /// end of the segment before it. `visit` may find fault with a record. Returns its end, when the
+    /// chain held to there.
+    pub fn check_segment(
+        &self,
+        header: &SegmentHeader,
+        before: Option<(Seq, Hash)>,
+        to: Option<Seq>,
+        faults: &mut Vec<Fault>,
+        visit: &mut dyn FnMut(Walked<'_>) -> Option<String>,
+    ) -> Option<(Seq, Hash)> {
+        let number = header.number;
+        let mut blame = |offset: usize, seq: Option<Seq>, detail: String| {
+            faults.push(Fault {
+                place: place(number, offset, seq),
+                detail,
+            });
+        };
+        if let Some((seq, chain)) = before
+            && (header.first.0 != seq.0.saturating_add(1) || header.previous != chain)
+        {
+            let detail = format!("it does not follow from record {seq}, the last one before it");
+            blame(0, None, detail);
+        }
+        let bytes = match self.segment_bytes(number) {
+            Ok(bytes) => bytes,
+            Err(e) => {
+                blame(0, None, e.to_string());
+                return None;
+            }
+        };
+        let keyring = self.keyring.load_full();
+        let mut walk = Walk::new(&bytes, header, &keyring);
+        while to.is_none_or(|to| walk.seq < to) {
+            let at = walk.at;
+            let next = Seq(walk.seq.0.saturating_add(1));
+            match walk.step() {
+                Ok(Some(Step {
+                    frame,
+                    offset,
+                    chain,
+                })) => {
+                    let loc = Loc {
+                        segment: number,
+                        offset: offset as u32,
+                        len: frame::length(frame.payload.len()) as u32,
+                    };
+                    let seq = frame.header.seq;
+                    let walked = Walked {
+                        loc,
+                        frame: &frame,
+                        chain,
+                    };
+                    if let Some(detail) = visit(walked) {
+                        blame(offset, Some(seq), detail);
+                    }
+                }
+                Ok(None) => break,
+                Err(fault) => {
+                    blame(at, Some(next), fault.to_string());
+                    return None;
+                }
+            }
+        }
+        let is_last = self.segments.read().keys().next_back() == Some(&number);
+        if !(is_last && to.is_some()) && tail::written_end(&bytes) > walk.at.max(segment::HEADER) {
+            let next = Seq(walk.seq.0.saturating_add(1));
+            blame(
+                walk.at,
+                Some(next),
+                "something stands behind the last record".to_owned(),
+            );
+            return None;
+        }
+        let Some(compacted) = &header.compacted else {
+            return Some((walk.seq, walk.chain));
+        };
+        if digest(&bytes[segment::HEADER..walk.at]) != compacted.kept {
+            let detail = "it does not hold the records that its compaction kept".to_owned();
+            blame(segment::HEADER, None, detail);
+        }
+        Some((compacted.last, compacted.end))
+    }
+
     /// A whole segment.
     pub fn segment_bytes(&self, number: u32) -> Result<Vec<u8>, LogError> {
         let read = || -> io::Result<Vec<u8>> {
@@ -196,6 +290,44 @@ impl Archive {
             return None;
         }
         bodies::split(frame.payload).ok().map(|(digest, _)| digest)
+    }
+
+    /// Bytes of all segments and body files.
+    pub fn bytes(&self) -> Result<u64, LogError> {
+        let sum = || -> io::Result<u64> {
+            let mut sum = self.bodies.bytes()?;
+            let numbers: Vec<u32> = self.segments.read().keys().copied().collect();
+            for number in numbers {
+                sum += self.file(number)?.size()?;
+            }
+            Ok(sum)
+        };
+        sum().map_err(|e| LogError::Unusable(format!("the size of the log cannot be told: {e}")))
+    }
+
+    /// Puts a segment with this header and these records in place of the one with its number.
+    pub fn replace(&self, header: SegmentHeader, records: &[u8]) -> Result<(), LogError> {
+        let number = header.number;
+        let new = self.dir.join(format!("compact-{number}"));
+        let write = || -> io::Result<Arc<dyn DiskFile>> {
+            let _ = self.disk.remove(&new);
+            let file = self.disk.create(&new)?;
+            file.write_at(&header.write(self.keyring.load().current()), 0)?;
+            file.write_at(records, segment::HEADER as u64)?;
+            file.sync()?;
+            self.disk
+                .rename(&new, &self.dir.join(segment::file_name(number)))?;
+            self.disk.sync_dir(&self.dir)?;
+            Ok(file)
+        };
+        let file = write().map_err(|e| {
+            let _ = self.disk.remove(&new);
+            LogError::Unusable(format!(
+                "segment {number} could not be rewritten: {e}; free some space and run gc again"
+            ))
+        })?;
+        self.add(header, file);
+        Ok(())
     }
 
     pub(super) fn add(&self, header: SegmentHeader, file: Arc<dyn DiskFile>) {

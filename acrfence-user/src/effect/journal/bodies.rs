@@ -1,10 +1,12 @@
 //! Large payloads in files of their own, named by the SHA-256 of their (sealed) content and synced,
 //! with their directory, before the record that names them is written.
 
+use std::collections::HashSet;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use parking_lot::Mutex;
 use sha2::{Digest as _, Sha256};
 
 use super::disk::{Disk, read_range};
@@ -17,6 +19,8 @@ pub const NAME: usize = 40;
 pub struct Bodies {
     disk: Arc<dyn Disk>,
     dir: PathBuf,
+    /// Stored, and not yet named by a record that is on disk.
+    unnamed: Mutex<HashSet<Hash>>,
 }
 
 impl Bodies {
@@ -29,7 +33,16 @@ impl Bodies {
                 disk.remove(&dir.join(name))?;
             }
         }
-        Ok(Self { disk, dir })
+        Ok(Self::at(disk, dir))
+    }
+
+    /// The bodies under `dir`, for reading only.
+    pub fn at(disk: Arc<dyn Disk>, dir: PathBuf) -> Self {
+        Self {
+            disk,
+            dir,
+            unnamed: Mutex::default(),
+        }
     }
 
     /// Stores `content` durably and returns what names it.
@@ -39,10 +52,12 @@ impl Bodies {
         name[..32].copy_from_slice(&digest);
         name[32..].copy_from_slice(&(content.len() as u64).to_le_bytes());
 
+        self.unnamed.lock().insert(digest);
         let new = self.dir.join(format!("new-{unique}"));
         let stored = self.store_as(&new, &digest, content);
         if stored.is_err() {
             let _ = self.disk.remove(&new);
+            self.named(&digest);
         }
         stored.map(|()| name)
     }
@@ -76,8 +91,35 @@ impl Bodies {
         }
     }
 
+    /// A record that names the body is on disk (or never will be).
+    pub fn named(&self, digest: &Hash) {
+        self.unnamed.lock().remove(digest);
+    }
+
+    /// Bytes of a body file.
+    pub fn size(&self, digest: &Hash) -> io::Result<u64> {
+        self.disk.open(&self.path(digest))?.size()
+    }
+
+    /// Bytes of all body files.
+    pub fn bytes(&self) -> io::Result<u64> {
+        let mut sum = 0;
+        for digest in self.list()? {
+            sum += self.size(&digest).unwrap_or(0);
+        }
+        Ok(sum)
+    }
+
+    /// Digests of the body files that no record is about to name.
+    pub fn at_rest(&self) -> io::Result<Vec<Hash>> {
+        let mut all = self.list()?;
+        let unnamed = self.unnamed.lock();
+        all.retain(|digest| !unnamed.contains(digest));
+        Ok(all)
+    }
+
     /// Digests of all body files.
-    pub fn list(&self) -> io::Result<Vec<Hash>> {
+    fn list(&self) -> io::Result<Vec<Hash>> {
         let mut all = Vec::new();
         for shard in self.disk.list(&self.dir)? {
             for name in self.disk.list(&self.dir.join(&shard)).unwrap_or_default() {

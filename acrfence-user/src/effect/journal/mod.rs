@@ -9,11 +9,14 @@ pub mod archive;
 pub mod bodies;
 pub mod disk;
 pub mod frame;
+mod inspect;
 pub mod keys;
 mod open;
 mod room;
 pub mod seal;
 pub mod segment;
+#[cfg(test)]
+pub mod simulated;
 mod tail;
 pub mod walk;
 mod writer;
@@ -39,7 +42,8 @@ use room::Room;
 use seal::{Record, Sealed};
 use writer::Item;
 
-pub use archive::{Loc, place};
+pub use archive::{Fault, Loc, place};
+pub use inspect::{Inspected, inspect};
 pub use open::{Acceptance, Opened, Torn, open};
 pub use room::Claim;
 
@@ -258,6 +262,11 @@ impl Journal {
     /// Payloads over this go into body files.
     pub fn inline_max(&self) -> usize {
         self.inner.inline_max
+    }
+
+    /// Bytes of a segment.
+    pub fn segment_size(&self) -> u64 {
+        self.inner.segment_size
     }
 
     /// The anchor.

@@ -567,6 +567,11 @@ fn find_spares(
     let mut spares = Vec::new();
     let mut next = 0;
     for name in names {
+        if name.starts_with("compact-") {
+            disk.remove(&settings.dir.join(name))
+                .map_err(|e| LogError::Unusable(format!("{name} cannot be removed: {e}")))?;
+            continue;
+        }
         let Some(number) = name
             .strip_prefix("spare-")
             .and_then(|n| n.parse::<u64>().ok())

@@ -1,7 +1,10 @@
 //! The door of the effect log: journal and index behind [`EffectLog`].
 
 mod config;
+mod gc;
 mod payload;
+mod read;
+mod verify;
 
 use std::fs::OpenOptions;
 use std::ops::ControlFlow;
@@ -10,7 +13,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use nix::fcntl::{Flock, FlockArg};
-use parking_lot::Mutex;
+use parking_lot::{Mutex, RwLock};
 use tokio::sync::broadcast;
 
 use super::index::ordered::Home;
@@ -30,7 +33,10 @@ use crate::words::{
 };
 
 pub use config::StoreConfig;
+pub use gc::{GcKeep, GcPolicy, GcReport};
 use payload::Sealer;
+pub use read::{Content, ExportFilter};
+pub use verify::Verification;
 
 /// Bytes of bodies that one call reads at most when it looks for a text.
 const SEARCH: usize = 64 << 20;
@@ -110,6 +116,8 @@ pub struct Store {
     applier: Mutex<Option<std::thread::JoinHandle<()>>>,
     sealer: Arc<Sealer>,
     notes_dropped: AtomicU64,
+    /// Taken by readers of records, and by whoever moves records.
+    layout: RwLock<()>,
     /// Held as long as the store is open.
     _lock: Option<Flock<std::fs::File>>,
 }
@@ -204,6 +212,7 @@ impl Store {
             applier: Mutex::new(Some(applier)),
             sealer: Arc::new(Sealer::new(config.body_inline_max, config.outcome_room)),
             notes_dropped: AtomicU64::new(0),
+            layout: RwLock::new(()),
             _lock: None,
         };
         if let Some((known, why)) = lost {
@@ -343,7 +352,7 @@ impl Store {
     fn note_or_drop(&self, event: Event) -> Result<(), LogError> {
         let claim = self.claim(&event)?;
         let (plain, _) = self.sealer.encode(&event)?;
-        let sealed = self.sealer.seal(self.journal.archive(), &event, &plain)?;
+        let (sealed, event) = self.sealer.seal(self.journal.archive(), event, &plain)?;
         let record = Record::Event(event.clone());
         let seq = self.journal.submit(sealed, record, claim, None)?;
         self.index.note(seq, event.at_position(seq));
@@ -363,22 +372,18 @@ impl EffectLog for Store {
         let claim = self.claim(&event)?;
         let (plain, large) = self.sealer.encode(&event)?;
         let archive = self.journal.archive();
-        let (event, sealed) = if large && tokio::runtime::Handle::try_current().is_ok() {
+        let (sealed, event) = if large && tokio::runtime::Handle::try_current().is_ok() {
             let sealer = self.sealer.clone();
             let archive = archive.clone();
-            let sealing = tokio::task::spawn_blocking(move || {
-                let sealed = sealer.seal(&archive, &event, &plain);
-                (event, sealed)
-            });
-            sealing
+            let sealing = move || sealer.seal(&archive, event, &plain);
+            tokio::task::spawn_blocking(sealing)
                 .await
                 .map_err(|e| LogError::Unusable(format!("sealing a record failed: {e}")))?
         } else {
-            let sealed = self.sealer.seal(archive, &event, &plain);
-            (event, sealed)
-        };
+            self.sealer.seal(archive, event, &plain)
+        }?;
         self.journal
-            .append(sealed?, Record::Event(event), claim)
+            .append(sealed, Record::Event(event), claim)
             .await
     }
 
@@ -390,6 +395,7 @@ impl EffectLog for Store {
     }
 
     fn effect(&self, id: EffectId) -> Result<Option<Effect>, LogError> {
+        let _layout = self.layout.read();
         // A noted record may reach the disk between the look at its row and the look for it.
         for _ in 0..8 {
             let Some(row) = self.index.row(id)? else {
@@ -406,6 +412,7 @@ impl EffectLog for Store {
     }
 
     fn effects(&self, filter: &EffectFilter) -> Result<Page<EffectRow>, LogError> {
+        let _layout = self.layout.read();
         let text = |row: &Row, part: &str| {
             let Some(effect) = self.assemble(row.clone())? else {
                 return Ok((false, 0));
@@ -442,6 +449,7 @@ impl EffectLog for Store {
     }
 
     fn lineage_events(&self) -> Result<Vec<(Seq, Event)>, LogError> {
+        let _layout = self.layout.read();
         let mut events = Vec::new();
         for (seq, loc) in self.index.lineage()? {
             let event = match self.event(seq, loc)? {

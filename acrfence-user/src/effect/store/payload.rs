@@ -42,13 +42,19 @@ impl Sealer {
         Ok((plain, large))
     }
 
-    /// Seals an encoded event. Writes and syncs a body file when it is large.
-    pub fn seal(&self, archive: &Archive, event: &Event, plain: &[u8]) -> Result<Sealed, LogError> {
+    /// Seals an encoded event, and returns it as it was sealed: an outcome may have been shortened.
+    /// Writes and syncs a body file when it is large.
+    pub fn seal(
+        &self,
+        archive: &Archive,
+        event: Event,
+        plain: &[u8],
+    ) -> Result<(Sealed, Event), LogError> {
         let keyring = archive.keyring.load();
-        let kind = seal::kind_of(event);
+        let kind = seal::kind_of(&event);
         let mut sealed = seal::seal(&keyring, &archive.store, kind, plain)?;
         if sealed.payload.len() <= self.inline_max {
-            return Ok(sealed);
+            return Ok((sealed, event));
         }
         let unique = self.unique.fetch_add(1, Ordering::Relaxed);
         match archive.bodies.store(&sealed.payload, unique) {
@@ -56,17 +62,18 @@ impl Sealer {
                 sealed.digest = Sha256::digest(name).into();
                 sealed.payload = name.to_vec();
                 sealed.external = true;
-                Ok(sealed)
+                Ok((sealed, event))
             }
             Err(e) if disk::is_full(&e) && matches!(event, Event::Settled { .. }) => {
                 tracing::warn!(
                     "no room for the body file of an outcome; it goes into the room kept for it"
                 );
                 if sealed.payload.len() <= self.outcome_room {
-                    return Ok(sealed);
+                    return Ok((sealed, event));
                 }
-                let plain = self.shortened(event)?;
-                seal::seal(&keyring, &archive.store, kind, &plain)
+                let (plain, event) = self.shortened(event)?;
+                let sealed = seal::seal(&keyring, &archive.store, kind, &plain)?;
+                Ok((sealed, event))
             }
             Err(e) if disk::is_full(&e) => Err(LogError::Full {
                 detail: format!("{} bytes for a body file: {e}", sealed.payload.len()),
@@ -78,10 +85,9 @@ impl Sealer {
     }
 
     /// An outcome that fits into the room kept for it: first without bodies, then without response.
-    fn shortened(&self, event: &Event) -> Result<Vec<u8>, LogError> {
-        let mut event = event.clone();
+    fn shortened(&self, mut event: Event) -> Result<(Vec<u8>, Event), LogError> {
         let Event::Settled { outcome, .. } = &mut event else {
-            return seal::encode(&event);
+            return Ok((seal::encode(&event)?, event));
         };
         if let Outcome::Completed(response)
         | Outcome::Failed {
@@ -97,7 +103,7 @@ impl Sealer {
         }
         let plain = seal::encode(&event)?;
         if plain.len() + TAG <= self.outcome_room {
-            return Ok(plain);
+            return Ok((plain, event));
         }
         let Event::Settled {
             outcome,
@@ -105,7 +111,7 @@ impl Sealer {
             ..
         } = &mut event
         else {
-            return Ok(plain);
+            return Ok((plain, event));
         };
         kept.values.clear();
         kept.issued.truncate(ISSUED);
@@ -121,7 +127,7 @@ impl Sealer {
             },
             Outcome::InDoubt { why, .. } => in_doubt(short(&why)),
         };
-        seal::encode(&event)
+        Ok((seal::encode(&event)?, event))
     }
 }
 

@@ -1,3 +1,6 @@
 //! What the store promises, against a model and against a hostile disk.
 
 mod answers;
+mod damage;
+mod power;
+mod room;
