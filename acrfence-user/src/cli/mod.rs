@@ -4,7 +4,9 @@ mod agents;
 mod ca;
 mod completions;
 mod daemon;
+mod doctor;
 mod effects;
+mod log;
 mod output;
 mod restore;
 mod run;
@@ -90,6 +92,10 @@ enum Command {
     Resolve(restore::Resolve),
     /// The local certificate authority.
     Ca(ca::Ca),
+    /// Look after the effect log.
+    Log(log::Log),
+    /// Say what this machine gives and what is lost without it. Needs root, no daemon.
+    Doctor,
     /// Run the daemon.
     Daemon(daemon::Run),
     /// Print a completion script for a shell.
@@ -105,6 +111,7 @@ pub fn main() -> ExitCode {
         Command::Run(args) => run::run(&global, args),
         Command::Daemon(args) => return daemon::run(&global, args),
         Command::Completions(args) => completions::run(args),
+        Command::Doctor => doctor::run(&global),
         other => on_runtime(answer(global, other)),
     };
     match done {
@@ -137,7 +144,8 @@ async fn answer(global: Global, command: Command) -> anyhow::Result<()> {
         Command::Deny(args) => restore::deny(&client, &global, args).await,
         Command::Resolve(args) => restore::resolve(&client, &global, args).await,
         Command::Ca(args) => ca::run(&client, &global, args).await,
-        Command::Run(_) | Command::Daemon(_) | Command::Completions(_) => Ok(()),
+        Command::Log(args) => log::run(&client, &global, args).await,
+        Command::Run(_) | Command::Daemon(_) | Command::Completions(_) | Command::Doctor => Ok(()),
     }
 }
 

@@ -310,3 +310,36 @@ pub enum ErrorCode {
     /// The daemon cannot do it now (503).
     Unavailable,
 }
+
+/// `POST /v1/log/gc`.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct CollectGarbage {
+    /// What was written before this time may go.
+    pub older_than: Option<Timestamp>,
+    /// The oldest may go until the log is no larger than this.
+    pub max_bytes: Option<u64>,
+}
+
+/// `GET /v1/log/stats`.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct LogStats {
+    /// Position of the last durable record.
+    pub last: Seq,
+    /// Position that the anchor names.
+    pub anchored: Seq,
+    /// Why the anchor is not being written, if it is not.
+    pub anchor_trouble: Option<String>,
+    /// Why no more records are taken, if none are.
+    pub stopped: Option<String>,
+    /// Segments of the journal.
+    pub segments: u64,
+    /// Effects that are running.
+    pub prepared: u64,
+    /// Effects in doubt.
+    pub in_doubt: u64,
+    /// Effects that failed.
+    pub failed: u64,
+    /// Observations that found no room.
+    pub notes_dropped: u64,
+}

@@ -16,7 +16,7 @@ use tokio::net::UnixListener;
 use super::api::*;
 use super::peer::Peer;
 use crate::daemon::Daemon;
-use crate::effect::EffectFilter;
+use crate::effect::{Content, EffectFilter, ExportFilter, GcReport, Verification};
 use crate::words::{AgentName, EffectId, HoldId};
 
 /// Why the control socket cannot be served.
@@ -72,6 +72,10 @@ fn router(daemon: Arc<Daemon>) -> Router {
         .route("/v1/holds/{id}", post(decide_hold))
         .route("/v1/ca", get(ca))
         .route("/v1/reload", post(reload))
+        .route("/v1/log/verify", post(verify_log))
+        .route("/v1/log/stats", get(log_stats))
+        .route("/v1/log/gc", post(collect_garbage))
+        .route("/v1/log/export", get(export_log))
         .fallback(|| async {
             reject(
                 ErrorCode::NotFound,
@@ -171,13 +175,7 @@ async fn follow(
     ConnectInfo(peer): ConnectInfo<Peer>,
     Query(filter): Query<EffectFilter>,
 ) -> Response {
-    let lines = daemon.follow(peer, filter);
-    let mut response = Body::from_stream(lines).into_response();
-    response.headers_mut().insert(
-        http::header::CONTENT_TYPE,
-        http::HeaderValue::from_static("application/x-ndjson"),
-    );
-    response
+    ndjson(Body::from_stream(daemon.follow(peer, filter)))
 }
 
 async fn effect(
@@ -231,6 +229,81 @@ async fn reload(
     daemon
         .reload(peer)
         .map(|()| Json(serde_json::json!({ "reloaded": true })))
+}
+
+async fn verify_log(
+    State(daemon): Shared,
+    ConnectInfo(peer): ConnectInfo<Peer>,
+) -> Answer<Verification> {
+    daemon.verify_log(peer).await.map(Json)
+}
+
+async fn log_stats(
+    State(daemon): Shared,
+    ConnectInfo(peer): ConnectInfo<Peer>,
+) -> Answer<LogStats> {
+    daemon.log_stats(peer).await.map(Json)
+}
+
+async fn collect_garbage(
+    State(daemon): Shared,
+    ConnectInfo(peer): ConnectInfo<Peer>,
+    body: axum::body::Bytes,
+) -> Answer<GcReport> {
+    daemon.collect_garbage(peer, read(&body)?).await.map(Json)
+}
+
+/// What of the log to export, as a query string says it.
+#[derive(Default, serde::Deserialize)]
+#[serde(default, deny_unknown_fields)]
+struct ExportQuery {
+    agent: Option<AgentName>,
+    thread: Option<crate::words::ThreadId>,
+    branch: Option<crate::words::BranchId>,
+    effect: Option<EffectId>,
+    /// Joined by commas.
+    kinds: Option<String>,
+    since: Option<crate::words::Timestamp>,
+    until: Option<crate::words::Timestamp>,
+    decrypt: bool,
+}
+
+async fn export_log(
+    State(daemon): Shared,
+    ConnectInfo(peer): ConnectInfo<Peer>,
+    Query(wanted): Query<ExportQuery>,
+) -> Result<Response, ApiError> {
+    let content = if wanted.decrypt {
+        Content::Open
+    } else {
+        Content::Sealed
+    };
+    let filter = ExportFilter {
+        agent: wanted.agent,
+        thread: wanted.thread,
+        branch: wanted.branch,
+        effect: wanted.effect,
+        kinds: wanted
+            .kinds
+            .map(|k| k.split(',').map(str::to_owned).collect())
+            .unwrap_or_default(),
+        since: wanted.since,
+        until: wanted.until,
+        ..ExportFilter::default()
+    };
+    Ok(ndjson(Body::from_stream(
+        daemon.export_log(peer, filter, content)?,
+    )))
+}
+
+/// A response of one JSON object a line.
+fn ndjson(body: Body) -> Response {
+    let mut response = body.into_response();
+    response.headers_mut().insert(
+        http::header::CONTENT_TYPE,
+        http::HeaderValue::from_static("application/x-ndjson"),
+    );
+    response
 }
 
 fn read<T: DeserializeOwned>(body: &[u8]) -> Result<T, ApiError> {

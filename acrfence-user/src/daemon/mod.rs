@@ -12,6 +12,7 @@ mod service;
 mod start;
 mod ticket;
 mod tools;
+mod upkeep;
 
 pub use holds::Hold;
 pub use kernel::{Claimed, Kernel, LifeIndex, Membership, ProcessFacts};

@@ -10,6 +10,7 @@ use super::kernel::{Kernel, LifeIndex, Membership};
 use super::lives::NO_PROCESS_LEFT;
 use super::now;
 use super::pipeline::{Pipeline, PipelineError};
+use super::upkeep::SharedStore;
 use crate::control::{
     AgentStatus, ApiError, CaInfo, CheckpointTaken, EffectDetail, ErrorCode, Fork, HeldCall,
     Opened, Peer, Resolve, Restored, Status, TakeCheckpoint, Tree, TreeEffect,
@@ -25,6 +26,7 @@ use crate::words::{
 /// Everything that runs, behind one door.
 pub struct Daemon {
     pub(super) pipeline: Pipeline,
+    pub(super) store: SharedStore,
     pub(super) kernel: Arc<dyn Kernel>,
     pub(super) config: Arc<ArcSwap<Config>>,
     pub(super) reread: Box<dyn Fn() -> Result<Config, String> + Send + Sync>,
@@ -42,6 +44,7 @@ impl Daemon {
     /// Puts the daemon together.
     pub fn new(
         pipeline: Pipeline,
+        store: SharedStore,
         kernel: Arc<dyn Kernel>,
         config: Arc<ArcSwap<Config>>,
         reread: Box<dyn Fn() -> Result<Config, String> + Send + Sync>,
@@ -49,6 +52,7 @@ impl Daemon {
     ) -> Self {
         Self {
             pipeline,
+            store,
             kernel,
             config,
             reread,

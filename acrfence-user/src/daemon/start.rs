@@ -93,7 +93,14 @@ async fn run(settings: Settings, config: Config) -> anyhow::Result<()> {
         let (path, must_exist) = (settings.config.clone(), settings.config_must_exist);
         Box::new(move || Config::load(&path, must_exist).map_err(|e| e.to_string()))
     };
-    let daemon = Arc::new(Daemon::new(pipeline, kernel, config, reread, ca_info));
+    let daemon = Arc::new(Daemon::new(
+        pipeline,
+        store.clone(),
+        kernel,
+        config,
+        reread,
+        ca_info,
+    ));
     callers.serve(daemon.clone());
     daemon.end_what_ended("ended while no daemon ran").await?;
 

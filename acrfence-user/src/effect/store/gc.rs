@@ -40,7 +40,7 @@ pub struct GcKeep {
 }
 
 /// What a garbage collection did.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, serde::Deserialize)]
 pub struct GcReport {
     /// Segments that were looked at.
     pub segments: u64,
@@ -227,12 +227,15 @@ impl Store {
             | Event::ThreadOpened(_)
             | Event::BranchOpened(_)
             | Event::CheckpointTaken(_)
-            | Event::HoldDecided { .. } => true,
+            | Event::HoldDecided { .. }
+            | Event::HoldUsed { .. } => true,
             Event::Prepared(prepared) => self.effect_stays(id, Some(prepared), keep)?,
             Event::Settled {
                 effect, harvest, ..
             } => self.effect_stays(*effect, None, keep)? || self.issued_something_spent(harvest)?,
-            Event::Resolved { effect, .. } => self.effect_stays(*effect, None, keep)?,
+            Event::Resolved { effect, .. } | Event::OutcomeLost { effect, .. } => {
+                self.effect_stays(*effect, None, keep)?
+            }
             Event::Replayed { branch, .. }
             | Event::Refused { branch, .. }
             | Event::HoldOpened { branch, .. } => keep.branches.contains(branch),

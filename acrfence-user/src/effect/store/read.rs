@@ -212,7 +212,9 @@ impl Store {
                 about.at = Some(prepared.call.at);
                 about.effect = Some(EffectId(seq));
             }
-            Event::Settled { effect: of, at, .. } | Event::Resolved { effect: of, at, .. } => {
+            Event::Settled { effect: of, at, .. }
+            | Event::Resolved { effect: of, at, .. }
+            | Event::OutcomeLost { effect: of, at, .. } => {
                 effect = Some(*of);
                 about.at = Some(*at);
             }
@@ -246,7 +248,7 @@ impl Store {
                 about.effect = Some(*of);
                 about.at = Some(*at);
             }
-            Event::HoldDecided { at, .. } => about.at = Some(*at),
+            Event::HoldDecided { at, .. } | Event::HoldUsed { at, .. } => about.at = Some(*at),
             Event::Observed { thread, at, .. } => {
                 about.thread = Some(*thread);
                 about.at = Some(*at);

@@ -17,7 +17,7 @@ use crate::words::Seq;
 const LISTED: usize = 100;
 
 /// What a check of the whole log found.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, serde::Deserialize)]
 pub struct Verification {
     /// Records that are right.
     pub records: u64,
