@@ -1,0 +1,600 @@
+//! Two scalars that differ: what kind of difference it is, and why.
+
+use std::borrow::Cow;
+
+use super::super::decode::{self, Hints, argv, token};
+use super::super::evidence::NoteKind;
+use super::super::naming::{Deed, Names};
+use super::super::normal::number::Decimal;
+use super::super::normal::instant;
+use super::super::prose;
+use super::super::shape::{self, Randomness};
+use super::super::text;
+use super::super::value::Value;
+use super::Found;
+use super::path::Path;
+use super::walk::Walk;
+use crate::words::FieldClass::{self, Intent, Prose, Unknown, Volatile};
+
+type Judged = (FieldClass, Cow<'static, str>);
+
+const SECOND: i128 = 1_000_000_000;
+
+impl Walk<'_> {
+    pub(super) fn leaf(&mut self, path: &Path<'_>, one: &Value<'_>, two: &Value<'_>) {
+        let names = path.names();
+        if let Some(reason) = self.same_meaning(path, &names, one, two) {
+            self.found(path, Volatile, reason, one, two);
+            return;
+        }
+        if let (Value::Text(a), Value::Text(b)) = (one, two) {
+            self.texts(path, &names, a, b);
+            return;
+        }
+        let (class, reason) = self.judge(path, &names, one, two);
+        self.note(path, class, reason, one, two);
+    }
+
+    fn texts(&mut self, path: &Path<'_>, names: &Names, a: &str, b: &str) {
+        let (one, two) = (Value::text(a), Value::text(b));
+        if self.opened(path, names, a, b) {
+            return;
+        }
+        if path.is_in("argv") && is_script(path, names) && text::same_tokens(a, b) {
+            self.found(path, Volatile, "the same script with other blanks", &one, &two);
+            return;
+        }
+        let extension = extension(path);
+        if let Some(reason) = text::same_words(a, b, names, extension.as_deref()) {
+            self.found(path, Volatile, reason, &one, &two);
+            return;
+        }
+        let (class, reason) = self.judge(path, names, &one, &two);
+        if class != Unknown && class != Intent {
+            self.note(path, class, reason, &one, &two);
+            return;
+        }
+        // Longer texts may differ in a clock only, or say the same in other words.
+        if let Some(reason) = self.only_clocks(path, names, a, b) {
+            self.found(path, Volatile, reason, &one, &two);
+            return;
+        }
+        if !self.in_token && !path.is_in("cookie") && prose::may_be(a, b, names) && !is_code_file(extension.as_deref()) {
+            match prose::judge(a, b) {
+                prose::Judgement::Rewording => {
+                    self.push(Found {
+                        path: path.show(),
+                        class: Prose,
+                        reason: "free text; numbers, names and negations agree, the words do not".into(),
+                        recorded: Some(one.show()),
+                        restored: Some(two.show()),
+                        texts: Some((a.to_owned(), b.to_owned())),
+                        ids: None,
+                    });
+                }
+                prose::Judgement::Different(reason) => {
+                    self.found(path, Intent, reason, &one, &two);
+                }
+                prose::Judgement::Unclear(reason) => {
+                    self.found(path, Unknown, reason, &one, &two);
+                }
+            }
+            return;
+        }
+        self.note(path, class, reason, &one, &two);
+    }
+
+    /// Opens what is encoded in two texts, and compares inside.
+    fn opened(&mut self, path: &Path<'_>, names: &Names, a: &str, b: &str) -> bool {
+        if self.depth == 0 {
+            return false;
+        }
+        if names.last_is(&["command", "cmd", "script", "shell", "commandline"])
+            && !decode::sql::looks_like(a)
+            && let Some((x, y)) = argv::command_text(a, b)
+            && !matches!((&x, &y), (Value::Text(_), _) | (_, Value::Text(_)))
+        {
+            let inner = Path::part_of("argv", path);
+            self.deeper(|w| w.value(&inner, &x, &y));
+            return true;
+        }
+        let extension = extension(path);
+        let hints = Hints {
+            names,
+            extension: extension.as_deref(),
+            depth: self.depth,
+        };
+        let Some(inner) = decode::inner(a, b, &hints) else {
+            return false;
+        };
+        match inner.kind {
+            "URL" => {
+                if let (Value::Map(x), Value::Map(y)) = (&inner.one, &inner.two) {
+                    self.address(path, x, y);
+                }
+            }
+            "token with a payload" => self.token_payloads(path, &inner.one, &inner.two),
+            "SQL" => {
+                let insert = |tree: &Value<'_>| matches!(tree.get("statement"), Some(Value::Code(t)) if t.starts_with("insert"));
+                let before = self.creating;
+                self.creating = Some(insert(&inner.one) && insert(&inner.two));
+                self.deeper(|w| w.value(path, &inner.one, &inner.two));
+                self.creating = before;
+            }
+            _ if matches!((&inner.one, &inner.two), (Value::Text(_), Value::Text(_))) => {
+                let (Value::Text(x), Value::Text(y)) = (&inner.one, &inner.two) else {
+                    return false;
+                };
+                let (x, y) = (x.clone().into_owned(), y.clone().into_owned());
+                self.deeper(|w| w.texts(path, names, &x, &y));
+            }
+            _ => self.deeper(|w| w.value(path, &inner.one, &inner.two)),
+        }
+        true
+    }
+
+    fn deeper(&mut self, run: impl FnOnce(&mut Self)) {
+        self.depth -= 1;
+        run(self);
+        self.depth += 1;
+    }
+
+    /// Two tokens with readable payloads: what they grant counts, the rest is made anew.
+    pub(super) fn token_payloads(&mut self, path: &Path<'_>, one: &Value<'_>, two: &Value<'_>) {
+        let claims = |tree: &Value<'_>| match tree {
+            Value::Map(entries) => Value::Map(
+                entries
+                    .iter()
+                    .filter(|(name, _)| name != token::SIGNATURE)
+                    .map(|(n, v)| (Cow::Owned(n.to_string()), v.clone().into_owned()))
+                    .collect(),
+            ),
+            other => other.clone().into_owned(),
+        };
+        let before = self.in_token;
+        self.in_token = true;
+        self.deeper(|w| w.value(path, &claims(one), &claims(two)));
+        self.in_token = before;
+        self.push(Found {
+            path: path.show(),
+            class: Volatile,
+            reason: "a token that was issued again; what it grants is compared by itself".into(),
+            recorded: None,
+            restored: None,
+            texts: None,
+            ids: None,
+        });
+    }
+
+    fn note(
+        &mut self,
+        path: &Path<'_>,
+        class: FieldClass,
+        reason: Cow<'static, str>,
+        one: &Value<'_>,
+        two: &Value<'_>,
+    ) {
+        let ids = match (one.scalar(), two.scalar()) {
+            (Some(a), Some(b))
+                if shape::randomness(&a) == Randomness::Strong && shape::randomness(&b) == Randomness::Strong =>
+            {
+                // Only what nobody saw before can be made up.
+                let made_up = self.context.seen(&a, &b).is_none();
+                made_up.then(|| (a.into_owned(), b.into_owned()))
+            }
+            _ => None,
+        };
+        let secret = self.in_token || path.names().has(&["token", "password", "passwd", "secret", "otp", "pin", "cookie", "signature", "authorization"]);
+        let show = |v: &Value<'_>| if secret { masked(&v.show()) } else { v.show() };
+        self.push(Found {
+            path: path.show(),
+            class,
+            reason,
+            recorded: Some(show(one)),
+            restored: Some(show(two)),
+            texts: None,
+            ids,
+        });
+    }
+
+    /// The class of a difference between two scalars that do not mean the same by themselves.
+    fn judge(&self, path: &Path<'_>, names: &Names, one: &Value<'_>, two: &Value<'_>) -> Judged {
+        let (Some(a), Some(b)) = (one.scalar(), two.scalar()) else {
+            return (Intent, "another value".into());
+        };
+        if one.is_empty() && two.is_empty() {
+            let class = if self.deed() == Deed::Update { Unknown } else { Volatile };
+            return (class, "nothing, written in two ways".into());
+        }
+        if matches!(one, Value::Code(_)) || matches!(two, Value::Code(_)) {
+            return self.judge_code(names, &a, &b);
+        }
+        if matches!(one, Value::Opaque(_)) || matches!(two, Value::Opaque(_)) {
+            return (Intent, "other bytes".into());
+        }
+        if matches!(one, Value::Bool(_)) || matches!(two, Value::Bool(_)) {
+            return (Intent, "a switch set in another way".into());
+        }
+        if path.is_in("path") && path.is_in("url") && !path.is_in("query") {
+            return (Intent, "the path names what the call is about".into());
+        }
+        let checks = [
+            Self::judge_counter,
+            Self::judge_clock,
+            Self::judge_signature,
+            Self::judge_uniqueness,
+            Self::judge_token,
+            Self::judge_claim,
+            Self::judge_noted,
+            Self::judge_made_up,
+        ];
+        for check in checks {
+            if let Some(judged) = check(self, path, names, &a, &b) {
+                return judged;
+            }
+        }
+        if names.is_target() {
+            return (Intent, "names what the call is about".into());
+        }
+        let random = shape::randomness(&a).min(shape::randomness(&b));
+        if random == Randomness::Strong && self.context.seen(&a, &b).is_none() {
+            return (Unknown, "looks made up, but nothing says that it means nothing".into());
+        }
+        if let Some(place) = self.context.seen(&a, &b) {
+            return (Intent, format!("a value that the agent knew: {place}").into());
+        }
+        (Intent, "another value".into())
+    }
+
+    fn judge_code(&self, names: &Names, a: &str, b: &str) -> Judged {
+        let now = |t: &str, added| instant::says_now(t) || self.is_now(t, added);
+        if names.is_clock() && !names.is_schedule() && now(a, false) && now(b, true) {
+            return (Volatile, "the clock at the time of the call".into());
+        }
+        (Intent, "another statement".into())
+    }
+
+    fn judge_counter(&self, _: &Path<'_>, names: &Names, a: &str, b: &str) -> Option<Judged> {
+        let small = |t: &str| t.len() <= 3 && t.bytes().all(|c| c.is_ascii_digit());
+        (names.is_attempt_counter() && small(a) && small(b)).then(|| (Volatile, "counts tries".into()))
+    }
+
+    fn judge_clock(&self, path: &Path<'_>, names: &Names, a: &str, b: &str) -> Option<Judged> {
+        let (x, y) = (instant::read(a)?, instant::read(b)?);
+        if !names.is_schedule() && self.is_now(a, false) && self.is_now(b, true) && zones_agree(&x, &y, self) {
+            return Some((Volatile, "the clock at the time of each call".into()));
+        }
+        let within_token = self.in_token && names.has(&["exp", "nbf", "iat"]);
+        if within_token {
+            return None;
+        }
+        if path.is_in("headers") && names.has(&["expires"]) {
+            return None;
+        }
+        if x.zoned != y.zoned && x.nanos == y.nanos {
+            return Some((Unknown, "the same time of day, once with and once without a zone".into()));
+        }
+        let offset = |i: &instant::Instant, added: bool| i.nanos - self.at(added);
+        let same_offset = (offset(&x, false) - offset(&y, true)).abs() <= 5 * SECOND;
+        if same_offset && !names.has(&["thread", "parent", "reply"]) {
+            return Some((Unknown, "as far from the time of the call as before; nothing says whether it was meant as a date or as a delay".into()));
+        }
+        Some((Intent, "another point in time".into()))
+    }
+
+    fn judge_signature(&self, _: &Path<'_>, names: &Names, a: &str, b: &str) -> Option<Judged> {
+        if !names.is_signature() {
+            return None;
+        }
+        let looks = |t: &str| {
+            t.split([',', ';', '=']).any(|part| shape::randomness(part.trim()) == Randomness::Strong)
+        };
+        Some(if looks(a) && looks(b) {
+            (Volatile, "a signature follows from what is signed, which is compared by itself".into())
+        } else {
+            (Unknown, "named like a signature, but does not look like one".into())
+        })
+    }
+
+    fn judge_uniqueness(&self, _: &Path<'_>, names: &Names, a: &str, b: &str) -> Option<Judged> {
+        if !names.is_uniqueness_key() {
+            return None;
+        }
+        // `approve_request(request_id)`: the id of the request is what is approved.
+        if let Some(noun) = names.noun_of_id()
+            && self.context.nouns.contains(&noun)
+            && !names.has(&["client", "idempotency", "dedup", "correlation", "trace"])
+            && matches!(self.context.deed, Deed::Act | Deed::Update | Deed::Remove)
+        {
+            return Some((Intent, "names the request that the call is about".into()));
+        }
+        if let Some(place) = self.context.seen(a, b) {
+            return Some((Intent, format!("a key, but with a value that the agent knew: {place}").into()));
+        }
+        if a.contains(char::is_whitespace) || b.contains(char::is_whitespace) || a.len().max(b.len()) > 256 {
+            return Some((Unknown, "named like a key for one request, but holds text".into()));
+        }
+        if let Some(reason) = meaningful_key(a, b) {
+            return Some((Unknown, reason));
+        }
+        Some((Volatile, "a key that only tells requests apart, made up for each".into()))
+    }
+
+    fn judge_token(&self, path: &Path<'_>, names: &Names, a: &str, b: &str) -> Option<Judged> {
+        let cookie = path.is_in("cookie") || path.names().within.iter().any(|w| w == "cookie");
+        let session = names.is_session() && cookie;
+        if !(names.is_passing_token() || session) || a.starts_with("0x") || b.starts_with("0x") {
+            return None;
+        }
+        let random = shape::randomness(a).min(shape::randomness(b));
+        if random == Randomness::None {
+            return None;
+        }
+        if self.context.words.iter().any(|w| {
+            ["reset", "unsubscribe", "verify", "activate", "join", "accept", "redeem", "invite"].contains(&w.as_str())
+        }) {
+            return Some((Unknown, "the token may be what names the thing that is done".into()));
+        }
+        if self.context.seen_one(b).is_some() {
+            return Some((Unknown, "a token that was there before; nothing tells what it stands for".into()));
+        }
+        let alone = path.around().is_some_and(|(one, two)| {
+            !one.iter().any(|(name, v)| name != path.last_name() && !v.is_empty() && two.iter().any(|(n, w)| n == name && v == w))
+        });
+        if alone && !cookie && !path.is_in("headers") {
+            return Some((Unknown, "a token alone: it may be what names the thing that is done".into()));
+        }
+        Some((Volatile, "a token that lets the call through, issued again".into()))
+    }
+
+    /// Claims of a token that are made anew whenever it is issued.
+    fn judge_claim(&self, _: &Path<'_>, names: &Names, a: &str, b: &str) -> Option<Judged> {
+        if !self.in_token {
+            return None;
+        }
+        let anew = names.has(&["iat", "exp", "nbf", "jti", "nonce", "rnd", "salt", "auth", "kid", "sid", "ts", "expires", "issued", "at", "timestamp", "iv", "ver"]);
+        if anew && !names.has(&["sub", "aud", "scope", "role", "tenant"]) {
+            return Some((Volatile, "is made anew whenever a token is issued".into()));
+        }
+        let short_name = names.own.iter().all(|w| w.len() <= 2) || names.last_is(&["id"]);
+        let random = |t: &str| {
+            shape::randomness(t) > Randomness::None
+                || (t.len() >= 6 && t.bytes().all(|c| c.is_ascii_hexdigit()) && !t.bytes().all(|c| c.is_ascii_digit()))
+        };
+        let target = names.is_target() || names.is_scope();
+        (short_name && !target && random(a) && random(b) && self.context.seen(a, b).is_none())
+            .then(|| (Volatile, "random, and made anew whenever a token is issued".into()))
+    }
+
+    /// What schema and earlier answers say about the field, where its value agrees with it.
+    fn judge_noted(&self, path: &Path<'_>, names: &Names, a: &str, b: &str) -> Option<Judged> {
+        let notes = self.context.notes(names, path.last_name());
+        let find = |kind: &NoteKind| notes.iter().find(|n| n.kind == *kind);
+        if let Some(note) = find(&NoteKind::Meaningful) {
+            return Some((Intent, format!("means something: \"{}\"", note.said).into()));
+        }
+        let note = find(&NoteKind::FreshPerCall)?;
+        if names.is_target() {
+            return Some((Intent, "names what the call is about, whatever is said about it".into()));
+        }
+        if let Some(place) = self.context.seen(a, b) {
+            return Some((Intent, format!("a value that the agent knew: {place}").into()));
+        }
+        let label = |t: &str| !t.is_empty() && t.len() <= 128 && !t.contains(char::is_whitespace) && !t.contains(['@', '/']);
+        if !(label(a) && label(b)) {
+            return Some((Unknown, "is said to be made up for each call, but does not look so".into()));
+        }
+        if let (Some(x), Some(y)) = (integer(a), integer(b)) {
+            // A counter grows, and not by much.
+            let grew = y > x && y - x <= 10_000;
+            return Some(if grew {
+                (Volatile, format!("a counter of calls: \"{}\"", note.said).into())
+            } else {
+                (Unknown, "is said to be made up for each call, but did not grow".into())
+            });
+        }
+        Some((Volatile, format!("made up for each call: \"{}\"", note.said).into()))
+    }
+
+    /// Values that look random, that nobody saw before, in fields for labels of the caller.
+    fn judge_made_up(&self, path: &Path<'_>, names: &Names, a: &str, b: &str) -> Option<Judged> {
+        let random = shape::randomness(a).min(shape::randomness(b));
+        if random == Randomness::None || names.own.is_empty() {
+            return None;
+        }
+        let unseen = || self.context.seen(a, b).is_none();
+        let strong = random == Randomness::Strong;
+        let deed = self.deed();
+        if path.is_in("headers") {
+            let plain = !names.is_scope() && !names.has(&["key", "secret", "token", "code", "confirmation", "etag"]);
+            return (strong && plain && unseen()).then(|| {
+                (Volatile, "made up for each request: random, in a header, and seen nowhere before".into())
+            });
+        }
+        let makes = matches!(deed, Deed::Create | Deed::Do);
+        let noun = names.noun_of_id();
+        let own = noun.as_ref().is_some_and(|noun| self.context.nouns.contains(noun));
+        let line = noun.as_ref().is_some_and(|noun| {
+            let parents: Vec<String> = names.within.iter().map(|w| super::super::naming::singular(w)).collect();
+            parents.contains(noun)
+                && ["line", "row", "entry", "record", "doc", "document", "operation", "op", "transaction", "txn", "message", "msg", "event"]
+                    .contains(&noun.as_str())
+        });
+        let in_event = names.within.iter().any(|w| ["vevent", "vtodo", "vcard", "vcalendar"].contains(&w.as_str()));
+        if strong && in_event && names.own == ["uid"] && unseen() {
+            return Some((Volatile, "the id of a new entry, made up by who writes it".into()));
+        }
+        if strong && deed == Deed::Create && (names.is_bare_id() || own || line) && !in_reference(names) && unseen() {
+            return Some((Volatile, "the id of what the call itself makes: random, and seen nowhere before".into()));
+        }
+        if names.is_caller_label() && makes && unseen() {
+            return Some((Volatile, "the caller's own label: random, and seen nowhere before".into()));
+        }
+        if strong && names.has(&["identifier"]) && deed == Deed::Create && unseen() && a.starts_with("urn:uuid:") && b.starts_with("urn:uuid:") {
+            return Some((Volatile, "an identifier that the caller made up: random, and seen nowhere before".into()));
+        }
+        // Envelopes: the id of the message that carries the call.
+        let envelope = names.last_is(&["id", "uuid", "ref", "reference"])
+            && names.has(&["message", "msg", "envelope", "header", "packet"])
+            && !names.has(&["parent", "reply", "thread", "original", "in", "to", "related"]);
+        if envelope && makes && unseen() {
+            return Some((Volatile, "the id of the message that carries the call, made up for it".into()));
+        }
+        None
+    }
+
+    /// The time of a call: of the recorded one, or of the new one.
+    fn at(&self, new: bool) -> i128 {
+        let evidence = self.context.evidence;
+        i128::from(if new { evidence.restored_at.0 } else { evidence.recorded_at.0 })
+    }
+
+    /// Whether text is a point in time at which the call was being made.
+    pub(super) fn is_now(&self, text: &str, new: bool) -> bool {
+        let Some(instant) = instant::read(text) else {
+            return false;
+        };
+        let mut off = instant.nanos - self.at(new);
+        if !instant.zoned {
+            off = local(off).0;
+        }
+        // A call is made shortly after its clock was read.
+        (-300 * SECOND..=90 * SECOND + instant.step).contains(&off)
+    }
+
+    /// Whether two texts are the same but for points in time that were now in each call.
+    fn only_clocks(&self, path: &Path<'_>, names: &Names, a: &str, b: &str) -> Option<Cow<'static, str>> {
+        if !(a.contains(char::is_whitespace) || a.contains(':')) || a.len() > decode::MOST_BYTES {
+            return None;
+        }
+        if names.is_schedule() && !names.is_prose() && !path.is_in("argv") {
+            return None;
+        }
+        let (mut x, mut y) = (text::chunks(a), text::chunks(b));
+        let mut clocks = 0;
+        loop {
+            match (x.next(), y.next()) {
+                (None, None) => break,
+                (Some(p), Some(q)) if p == q => {}
+                (Some(p), Some(q)) => {
+                    let (p, q) = (trimmed(p), trimmed(q));
+                    if !(self.is_now(p, false) && self.is_now(q, true)) {
+                        return None;
+                    }
+                    clocks += 1;
+                }
+                _ => return None,
+            }
+        }
+        (clocks > 0).then(|| "the same text but for the clock at the time of the call".into())
+    }
+}
+
+/// Without a zone only the offset to the nearest quarter of an hour is known: the rest, and that.
+fn local(off: i128) -> (i128, i128) {
+    let quarter = 900 * SECOND;
+    let zones = (off + quarter / 2).div_euclid(quarter);
+    let rest = off - zones * quarter;
+    if zones.abs() <= 56 { (rest, zones) } else { (off, 0) }
+}
+
+fn zones_agree(one: &instant::Instant, two: &instant::Instant, walk: &Walk<'_>) -> bool {
+    let zone = |i: &instant::Instant, new| {
+        if i.zoned { None } else { Some(local(i.nanos - walk.at(new)).1) }
+    };
+    zone(one, false) == zone(two, true)
+}
+
+fn trimmed(chunk: &str) -> &str {
+    chunk.trim_matches(|c: char| !c.is_alphanumeric())
+}
+
+/// Why two keys for one request may mean something all the same.
+fn meaningful_key(one: &str, two: &str) -> Option<Cow<'static, str>> {
+    let parts = |t: &str| -> Vec<String> {
+        t.split(|c: char| !c.is_alphanumeric()).filter(|p| !p.is_empty()).map(str::to_lowercase).collect()
+    };
+    let (a, b) = (parts(one), parts(two));
+    let only = |these: &[String], others: &[String]| -> Vec<String> {
+        these.iter().filter(|p| !others.contains(p)).cloned().collect()
+    };
+    let (x, y) = (only(&a, &b), only(&b, &a));
+    let words = |list: &[String]| list.iter().any(|p| is_word(p));
+    if words(&x) && words(&y) {
+        return Some("keys for one request, but with different words in them".into());
+    }
+    // `payroll-2032-03` and `payroll-2032-04`; `salary-w36`, `fees-q1`.
+    let dated = |t: &str, parts: &[String]| {
+        let letters = t.chars().filter(|c| c.is_alphabetic()).count();
+        let year = parts.iter().any(|p| p.len() == 4 && (p.starts_with("19") || p.starts_with("20")));
+        letters >= 4 && year
+    };
+    let period = |p: &String| {
+        let month = p.len() <= 2 && p.parse::<u8>().is_ok_and(|n| (1..=31).contains(&n));
+        let labelled = p.len() <= 3 && p.starts_with(['q', 'w', 'm', 'd', 'h']) && p[1..].parse::<u8>().is_ok();
+        month || labelled || (p.len() == 4 && p.starts_with("20") && p.parse::<u16>().is_ok())
+    };
+    if a.len() == b.len()
+        && !x.is_empty()
+        && x.iter().all(period)
+        && y.iter().all(period)
+        && (dated(one, &a) || x.iter().chain(&y).any(|p| p.len() > 1 && p.starts_with(['q', 'w'])))
+    {
+        return Some("keys for one request, but they name different periods".into());
+    }
+    None
+}
+
+/// Whether a part of a key reads like a word of a language.
+fn is_word(part: &str) -> bool {
+    const AGAIN: &[&str] = &[
+        "retry", "again", "attempt", "copy", "second", "repeat", "redo", "resend", "rerun", "restored",
+        "resumed", "new", "fresh", "item",
+    ];
+    let vowels = part.chars().filter(|c| "aeiouy".contains(*c)).count();
+    let length = part.chars().count();
+    let mut run = 0;
+    let mut longest = 0;
+    for c in part.chars() {
+        run = if "aeiouy".contains(c) { 0 } else { run + 1 };
+        longest = longest.max(run);
+    }
+    length >= 4
+        && part.chars().all(char::is_alphabetic)
+        && vowels * 5 >= length
+        && vowels * 10 <= length * 7
+        && longest <= 4
+        && !AGAIN.contains(&part)
+}
+
+/// A field that refers to something else by its id.
+fn in_reference(names: &Names) -> bool {
+    names.anywhere(&["parent", "reference", "references", "ref", "refs", "related", "source", "target", "reply", "thread", "customer", "product"])
+        && !names.is_uniqueness_key()
+}
+
+fn integer(text: &str) -> Option<i128> {
+    Decimal::read(text).and_then(|d| d.integer())
+}
+
+fn is_script(path: &Path<'_>, names: &Names) -> bool {
+    path.is_in("argv") && names.has(&["eval", "execute", "expression", "expr", "e"])
+}
+
+/// The ending of a file name that stands beside a text.
+fn extension(path: &Path<'_>) -> Option<String> {
+    let name = path.beside(&["path", "file", "filename", "file_path", "filepath", "name", "key", "uri", "filePath", "file_name"])?;
+    let (stem, extension) = name.rsplit_once('.')?;
+    (!stem.is_empty() && (1..=8).contains(&extension.len()) && extension.bytes().all(|b| b.is_ascii_alphanumeric()))
+        .then(|| extension.to_ascii_lowercase())
+}
+
+/// Files whose text is a program or a setting, not prose.
+fn is_code_file(extension: Option<&str>) -> bool {
+    extension.is_some_and(|e| !matches!(e, "txt" | "md" | "markdown" | "rst" | "adoc" | "html" | "htm" | "eml" | "tex" | "org"))
+}
+
+fn masked(text: &str) -> String {
+    let kept: String = text.chars().take(6).collect();
+    if kept.len() < text.len() { format!("{kept}…") } else { text.to_owned() }
+}
