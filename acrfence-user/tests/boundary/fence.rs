@@ -85,19 +85,26 @@ impl Fence {
     }
 
     pub async fn ending(&self) -> Ending {
-        self.until("an ending", |f| f.endings.lock().first().map(|(_, e)| e.clone()))
-            .await
+        self.until("an ending", |f| {
+            f.endings.lock().first().map(|(_, e)| e.clone())
+        })
+        .await
     }
 
     pub async fn trouble(&self, kind: TroubleKind) -> String {
         self.until(&format!("{kind:?}"), |f| {
-            f.troubles.lock().iter().find(|t| t.kind == kind).map(|t| t.detail.clone())
+            f.troubles
+                .lock()
+                .iter()
+                .find(|t| t.kind == kind)
+                .map(|t| t.detail.clone())
         })
         .await
     }
 
     pub async fn flow_end(&self) -> OpaqueFlow {
-        self.until("the end of a flow", |f| f.ended.lock().first().cloned()).await
+        self.until("the end of a flow", |f| f.ended.lock().first().cloned())
+            .await
     }
 
     pub fn http_calls(&self) -> Vec<HttpRequest> {
@@ -177,7 +184,10 @@ impl Arbiter for Door {
     }
 
     fn tools_seen(&self, _: &Origin, server: &str, tools: &str) {
-        self.0.tools.lock().push((server.to_owned(), tools.to_owned()));
+        self.0
+            .tools
+            .lock()
+            .push((server.to_owned(), tools.to_owned()));
         self.0.tell();
     }
 }

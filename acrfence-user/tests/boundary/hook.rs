@@ -130,10 +130,16 @@ impl Hook {
         self.try_tls(name, alpn).await.unwrap()
     }
 
-    pub async fn try_tls(&self, name: &str, alpn: &[&str]) -> std::io::Result<TlsStream<TcpStream>> {
+    pub async fn try_tls(
+        &self,
+        name: &str,
+        alpn: &[&str],
+    ) -> std::io::Result<TlsStream<TcpStream>> {
         let config = client_config(&[self.ca.der().clone()], alpn);
         let name = ServerName::try_from(name.to_owned()).unwrap();
-        TlsConnector::from(Arc::new(config)).connect(name, self.tcp().await).await
+        TlsConnector::from(Arc::new(config))
+            .connect(name, self.tcp().await)
+            .await
     }
 
     /// An HTTP/1.1 client over clear text.
@@ -180,7 +186,10 @@ impl Http1 {
         Self { sender }
     }
 
-    pub async fn send(&mut self, request: Request<Full<Bytes>>) -> hyper::Result<Response<Incoming>> {
+    pub async fn send(
+        &mut self,
+        request: Request<Full<Bytes>>,
+    ) -> hyper::Result<Response<Incoming>> {
         self.sender.ready().await?;
         self.sender.send_request(request).await
     }

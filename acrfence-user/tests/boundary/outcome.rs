@@ -30,7 +30,9 @@ async fn fed_site(kind: &'static str) -> (Site, Arc<Mutex<Option<Feed>>>) {
             let (feed, body) = site::fed();
             *slot.lock() = Some(feed);
             let mut response = Response::new(body);
-            response.headers_mut().insert("content-type", kind.parse().unwrap());
+            response
+                .headers_mut()
+                .insert("content-type", kind.parse().unwrap());
             response
         }
     }))
@@ -85,7 +87,10 @@ async fn a_stream_flows_but_its_end_is_held() {
     }
     drop(feed);
     let early = tokio::time::timeout(Duration::from_millis(200), body.frame()).await;
-    assert!(early.is_err(), "the end came before the outcome was settled");
+    assert!(
+        early.is_err(),
+        "the end came before the outcome was settled"
+    );
     hook.fence.open();
     assert!(body.frame().await.is_none());
 }
@@ -93,7 +98,10 @@ async fn a_stream_flows_but_its_end_is_held() {
 #[tokio::test]
 async fn a_long_response_of_known_length_keeps_its_last_bytes_back() {
     const LEN: usize = 300_000;
-    let site = Site::plain(handler(|_| async { Response::new(site::full(vec![b'x'; LEN])) })).await;
+    let site = Site::plain(handler(|_| async {
+        Response::new(site::full(vec![b'x'; LEN]))
+    }))
+    .await;
     let hook = Hook::with(site.address, Vec::new(), |c| c.limits.record = 1000).await;
     hook.fence.close();
     let response = hook.http1().await.send(post("/", "{}")).await.unwrap();
@@ -102,7 +110,10 @@ async fn a_long_response_of_known_length_keeps_its_last_bytes_back() {
     while let Ok(frame) = tokio::time::timeout(Duration::from_millis(500), body.frame()).await {
         got += frame.unwrap().unwrap().into_data().unwrap().len();
     }
-    assert!(got > 0 && got < LEN, "{got} of {LEN} bytes came before the outcome was settled");
+    assert!(
+        got > 0 && got < LEN,
+        "{got} of {LEN} bytes came before the outcome was settled"
+    );
     hook.fence.open();
     while let Some(frame) = body.frame().await {
         got += frame.unwrap().into_data().unwrap().len();
@@ -111,7 +122,10 @@ async fn a_long_response_of_known_length_keeps_its_last_bytes_back() {
     let Ending::Response(Recorded::Http(recorded)) = hook.fence.ending().await else {
         panic!()
     };
-    assert_eq!((recorded.body.len, recorded.body.kept.len()), (LEN as u64, 1000));
+    assert_eq!(
+        (recorded.body.len, recorded.body.kept.len()),
+        (LEN as u64, 1000)
+    );
 }
 
 #[tokio::test]
@@ -124,7 +138,9 @@ async fn a_slow_response_of_unknown_length_is_not_held_for_ever() {
     let mut agent = hook.http1().await;
     let asking = tokio::spawn(async move { agent.send(post("/", "{}")).await.unwrap() });
     let feed = feed_of(&slot).await;
-    feed.send(Ok(Frame::data(Bytes::from_static(b"first")))).await.unwrap();
+    feed.send(Ok(Frame::data(Bytes::from_static(b"first"))))
+        .await
+        .unwrap();
     let mut body = asking.await.unwrap().into_body();
     let got = body.frame().await.unwrap().unwrap().into_data().unwrap();
     assert_eq!(got, "first");
@@ -140,7 +156,9 @@ async fn what_is_no_effect_is_never_held() {
     hook.fence.say(Say::Pass);
     let response = hook.http1().await.send(get("/")).await.unwrap();
     let feed = feed_of(&slot).await;
-    feed.send(Ok(Frame::data(Bytes::from_static(b"read")))).await.unwrap();
+    feed.send(Ok(Frame::data(Bytes::from_static(b"read"))))
+        .await
+        .unwrap();
     drop(feed);
     assert_eq!(text(response).await, "read");
     assert!(hook.fence.endings.lock().is_empty());
@@ -161,10 +179,14 @@ async fn an_agent_that_hangs_up_loses_no_outcome() {
         .await
         .unwrap();
     let feed = feed_of(&slot).await;
-    feed.send(Ok(Frame::data(Bytes::from_static(b"pa")))).await.unwrap();
+    feed.send(Ok(Frame::data(Bytes::from_static(b"pa"))))
+        .await
+        .unwrap();
     drop(stream);
     tokio::time::sleep(Duration::from_millis(50)).await;
-    feed.send(Ok(Frame::data(Bytes::from_static(b"id")))).await.unwrap();
+    feed.send(Ok(Frame::data(Bytes::from_static(b"id"))))
+        .await
+        .unwrap();
     drop(feed);
     let Ending::Response(Recorded::Http(recorded)) = hook.fence.ending().await else {
         panic!("the outcome was lost: {:?}", hook.fence.endings.lock())
@@ -179,14 +201,20 @@ async fn an_agent_that_hangs_up_mid_stream_loses_no_outcome() {
     let mut agent = hook.http1().await;
     let response = agent.send(post("/", "{}")).await.unwrap();
     let feed = feed_of(&slot).await;
-    feed.send(Ok(Frame::data(Bytes::from_static(b"data: 1\n\n")))).await.unwrap();
+    feed.send(Ok(Frame::data(Bytes::from_static(b"data: 1\n\n"))))
+        .await
+        .unwrap();
     let mut body = response.into_body();
     body.frame().await.unwrap().unwrap();
     drop((body, agent));
     for _ in 0..100 {
-        feed.send(Ok(Frame::data(Bytes::from(vec![b' '; 10_000])))).await.unwrap();
+        feed.send(Ok(Frame::data(Bytes::from(vec![b' '; 10_000]))))
+            .await
+            .unwrap();
     }
-    feed.send(Ok(Frame::data(Bytes::from_static(b"data: 2\n\n")))).await.unwrap();
+    feed.send(Ok(Frame::data(Bytes::from_static(b"data: 2\n\n"))))
+        .await
+        .unwrap();
     drop(feed);
     let Ending::Response(Recorded::Http(recorded)) = hook.fence.ending().await else {
         panic!("the outcome was lost: {:?}", hook.fence.endings.lock())
@@ -202,7 +230,9 @@ async fn what_is_no_effect_ends_with_its_agent() {
     let mut agent = hook.http1().await;
     let response = agent.send(post("/v1/messages", "{}")).await.unwrap();
     let feed = feed_of(&slot).await;
-    feed.send(Ok(Frame::data(Bytes::from_static(b"data: 1\n\n")))).await.unwrap();
+    feed.send(Ok(Frame::data(Bytes::from_static(b"data: 1\n\n"))))
+        .await
+        .unwrap();
     drop((response, agent));
     // The upstream is told: its body is dropped.
     tokio::time::timeout(Duration::from_secs(10), feed.closed())
@@ -238,15 +268,23 @@ async fn a_reset_before_the_response_is_in_doubt() {
     let problem: serde_json::Value = serde_json::from_str(&text(response).await).unwrap();
     assert_eq!(problem["code"], "in_doubt");
     assert_eq!(problem["effect"], "e1");
-    assert!(matches!(hook.fence.ending().await, Ending::Broken { partial: None, .. }));
+    assert!(matches!(
+        hook.fence.ending().await,
+        Ending::Broken { partial: None, .. }
+    ));
     assert_eq!(site.accepted(), 1, "nothing is ever sent twice");
 }
 
 #[tokio::test]
 async fn a_reset_in_the_response_is_in_doubt_and_no_success() {
     for head in ["Content-Length: 10", "Transfer-Encoding: chunked"] {
-        let chunk = if head.contains("chunked") { "4\r\nhalf\r\n" } else { "half" };
-        let answer = format!("HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n{head}\r\n\r\n{chunk}");
+        let chunk = if head.contains("chunked") {
+            "4\r\nhalf\r\n"
+        } else {
+            "half"
+        };
+        let answer =
+            format!("HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n{head}\r\n\r\n{chunk}");
         let site = Site::raw(move |mut stream| {
             let answer = answer.clone();
             async move {
@@ -259,9 +297,15 @@ async fn a_reset_in_the_response_is_in_doubt_and_no_success() {
         let hook = Hook::to(site.address, Vec::new()).await;
         let response = hook.http1().await.send(post("/", "")).await;
         if let Ok(response) = response {
-            assert!(response.into_body().collect().await.is_err(), "{head}: the agent took it for whole");
+            assert!(
+                response.into_body().collect().await.is_err(),
+                "{head}: the agent took it for whole"
+            );
         }
-        let Ending::Broken { partial: Some(Recorded::Http(partial)), .. } = hook.fence.ending().await
+        let Ending::Broken {
+            partial: Some(Recorded::Http(partial)),
+            ..
+        } = hook.fence.ending().await
         else {
             panic!("{head}: {:?}", hook.fence.endings.lock())
         };
@@ -279,7 +323,13 @@ async fn time_outs_are_in_doubt() {
     let response = hook.http1().await.send(post("/", "")).await.unwrap();
     let feed = feed_of(&slot).await;
     assert!(response.into_body().collect().await.is_err());
-    assert!(matches!(hook.fence.ending().await, Ending::Broken { partial: Some(_), .. }));
+    assert!(matches!(
+        hook.fence.ending().await,
+        Ending::Broken {
+            partial: Some(_),
+            ..
+        }
+    ));
     drop(feed);
 
     let silent = Site::raw(|mut stream| async move {
@@ -293,7 +343,10 @@ async fn time_outs_are_in_doubt() {
     .await;
     let response = hook.http1().await.send(post("/", "")).await.unwrap();
     assert_eq!(response.status(), 502);
-    assert!(matches!(hook.fence.ending().await, Ending::Broken { partial: None, .. }));
+    assert!(matches!(
+        hook.fence.ending().await,
+        Ending::Broken { partial: None, .. }
+    ));
 }
 
 #[tokio::test]
@@ -310,7 +363,9 @@ async fn an_outcome_that_cannot_be_recorded_is_no_success() {
     hook.fence.log_is_broken.store(true, Ordering::Relaxed);
     let response = hook.http1().await.send(post("/", "1")).await.unwrap();
     let feed = feed_of(&slot).await;
-    feed.send(Ok(Frame::data(Bytes::from_static(b"data: 1\n\n")))).await.unwrap();
+    feed.send(Ok(Frame::data(Bytes::from_static(b"data: 1\n\n"))))
+        .await
+        .unwrap();
     drop(feed);
     assert!(response.into_body().collect().await.is_err());
 }
@@ -320,7 +375,11 @@ async fn a_dead_idle_connection_is_replaced_without_sending_twice() {
     let site = Site::raw(|mut stream| async move {
         let head = site::read_head(&mut stream).await;
         assert!(head.starts_with("POST"));
-        site::write(&mut stream, "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok").await;
+        site::write(
+            &mut stream,
+            "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok",
+        )
+        .await;
     })
     .await;
     let hook = Hook::to(site.address, Vec::new()).await;
@@ -346,9 +405,15 @@ async fn an_idle_connection_is_not_trusted_with_an_effect() {
     })
     .await;
     let mut agent = hook.http1().await;
-    assert_eq!(text(agent.send(post("/", "1")).await.unwrap()).await, "paid 1");
+    assert_eq!(
+        text(agent.send(post("/", "1")).await.unwrap()).await,
+        "paid 1"
+    );
     tokio::time::sleep(Duration::from_millis(60)).await;
-    assert_eq!(text(agent.send(post("/", "2")).await.unwrap()).await, "paid 2");
+    assert_eq!(
+        text(agent.send(post("/", "2")).await.unwrap()).await,
+        "paid 2"
+    );
     assert_eq!(site.accepted(), 2);
 }
 
@@ -357,12 +422,15 @@ async fn a_shutdown_lets_exchanges_end() {
     let (site, slot) = fed_site("text/plain").await;
     let mut hook = Hook::to(site.address, Vec::new()).await;
     let mut agent = hook.http1().await;
-    let asking = tokio::spawn(async move { text(agent.send(post("/", "{}")).await.unwrap()).await });
+    let asking =
+        tokio::spawn(async move { text(agent.send(post("/", "{}")).await.unwrap()).await });
     let feed = feed_of(&slot).await;
     hook.stop();
     tokio::time::sleep(Duration::from_millis(50)).await;
     assert!(!hook.running.is_finished());
-    feed.send(Ok(Frame::data(Bytes::from_static(b"done")))).await.unwrap();
+    feed.send(Ok(Frame::data(Bytes::from_static(b"done"))))
+        .await
+        .unwrap();
     drop(feed);
     assert_eq!(asking.await.unwrap(), "done");
     hook.running.await.unwrap();

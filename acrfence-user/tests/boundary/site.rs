@@ -20,7 +20,8 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio_rustls::TlsAcceptor;
 
 pub type Body = BoxBody<Bytes, std::io::Error>;
-pub type Handler = Arc<dyn Fn(Request<Incoming>) -> BoxFuture<'static, Response<Body>> + Send + Sync>;
+pub type Handler =
+    Arc<dyn Fn(Request<Incoming>) -> BoxFuture<'static, Response<Body>> + Send + Sync>;
 
 /// An upstream and what reached it.
 pub struct Site {
@@ -47,11 +48,25 @@ impl Site {
     /// Over TLS for `name`, with these protocols.
     pub async fn tls(name: &str, alpn: &[&str], handler: Handler) -> Self {
         let (config, root) = server_config(name, alpn);
-        Self::start(handler, Some(TlsAcceptor::from(Arc::new(config))), vec![root]).await
+        Self::start(
+            handler,
+            Some(TlsAcceptor::from(Arc::new(config))),
+            vec![root],
+        )
+        .await
     }
 
-    pub async fn tls_with(config: rustls::ServerConfig, root: CertificateDer<'static>, handler: Handler) -> Self {
-        Self::start(handler, Some(TlsAcceptor::from(Arc::new(config))), vec![root]).await
+    pub async fn tls_with(
+        config: rustls::ServerConfig,
+        root: CertificateDer<'static>,
+        handler: Handler,
+    ) -> Self {
+        Self::start(
+            handler,
+            Some(TlsAcceptor::from(Arc::new(config))),
+            vec![root],
+        )
+        .await
     }
 
     async fn start(
@@ -183,7 +198,9 @@ pub fn bank() -> Handler {
 }
 
 pub fn full(bytes: impl Into<Bytes>) -> Body {
-    Full::new(bytes.into()).map_err(|never| match never {}).boxed()
+    Full::new(bytes.into())
+        .map_err(|never| match never {})
+        .boxed()
 }
 
 /// A body that is fed through a channel; an error cuts it off.
