@@ -192,6 +192,11 @@ where
 /// Answers `paid` to everything.
 pub fn bank() -> Handler {
     handler(|request| async move {
+        if request.method() == http::Method::HEAD {
+            let mut response = Response::new(full(""));
+            response.headers_mut().insert("content-length", 5.into());
+            return response;
+        }
         let body = request.into_body().collect().await.unwrap().to_bytes();
         Response::new(full(format!("paid {}", String::from_utf8_lossy(&body))))
     })
