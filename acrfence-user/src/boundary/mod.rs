@@ -3,7 +3,7 @@
 
 mod config;
 mod connection;
-mod http;
+pub mod http;
 mod listener;
 pub mod mcp;
 mod opaque;

@@ -131,6 +131,10 @@ impl Body for AgentBody {
 
     fn size_hint(&self) -> SizeHint {
         match self {
+            // A known length would leave no place for trailers in HTTP/1.
+            Self::Whole {
+                trailers: Some(_), ..
+            } => SizeHint::default(),
             Self::Whole { bytes, .. } => {
                 SizeHint::with_exact(bytes.as_ref().map_or(0, |b| b.len() as u64))
             }

@@ -8,7 +8,6 @@ use http::uri::Authority;
 use http::{HeaderMap, Method, Uri, Version};
 use tokio::time::timeout;
 
-use super::headers;
 use super::relay::{self, Reply};
 use super::replay;
 use super::spool::{Spooled, SpooledBody};
@@ -19,7 +18,8 @@ use crate::boundary::mcp;
 use crate::boundary::refusal::{self, Failure};
 use crate::boundary::{Admission, Ticket, Trouble, TroubleKind};
 use crate::words::{
-    Ending, HttpRequest, HttpResponse, Origin, Request, Response as Recorded, Timestamp, ToolCall,
+    Ending, Header, HttpRequest, HttpResponse, Origin, Request, Response as Recorded, Timestamp,
+    ToolCall,
 };
 
 /// One agent connection that speaks HTTP, as its exchanges see it.
@@ -44,6 +44,8 @@ pub(crate) struct Asked {
     /// Absolute, for the record.
     pub(crate) url: String,
     pub(crate) headers: HeaderMap,
+    /// The same as they were on the wire, for the record.
+    pub(crate) fields: Vec<Header>,
     pub(crate) version: Version,
     pub(crate) extensions: http::Extensions,
 }
@@ -149,7 +151,7 @@ impl Asked {
         HttpRequest {
             method: self.method.as_str().to_owned(),
             url: self.url.clone(),
-            headers: headers::recorded(&self.headers),
+            headers: self.fields.clone(),
             body: body.record().clone(),
             rpc,
         }

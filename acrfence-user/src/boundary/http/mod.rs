@@ -5,6 +5,7 @@ pub(super) mod body;
 pub(super) mod encoding;
 pub(super) mod exchange;
 pub(super) mod headers;
+pub mod heads;
 pub(super) mod relay;
 pub(super) mod replay;
 pub(super) mod spool;

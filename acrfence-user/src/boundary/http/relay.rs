@@ -319,7 +319,7 @@ pub(crate) async fn pass(
     let mut trailers = HeaderMap::new();
     let mut held = Held::new(holds, &head, declared, &reading);
     let mut complete = declared == Some(0);
-    if !holds {
+    if !held.whole {
         outlet.open();
     }
 
@@ -439,9 +439,6 @@ impl Held {
             self.frames.push(frame);
         } else {
             outlet.frame(frame).await;
-        }
-        if !self.whole && self.holds {
-            outlet.open();
         }
     }
 }

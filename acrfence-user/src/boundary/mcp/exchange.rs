@@ -206,6 +206,7 @@ fn alone(asked: &Asked, length: usize) -> Asked {
         uri: asked.uri.clone(),
         authority: asked.authority.clone(),
         url: asked.url.clone(),
+        fields: asked.fields.clone(),
         headers,
         version: asked.version,
         extensions: asked.extensions.clone(),

@@ -10,11 +10,11 @@ use std::io;
 
 use http::{Method, Response};
 
+use super::TroubleKind;
 use super::http::body::AgentBody;
 use super::http::encoding;
 use super::http::exchange::{Asked, Leg};
 use super::http::spool::Spooled;
-use super::{TroubleKind, http::headers};
 use crate::words::McpRequest;
 use jsonrpc::{Message, Parsed};
 
@@ -140,7 +140,7 @@ fn part(message: Message<'_>, asked: &Asked) -> Part {
                 arguments: call.arguments.unwrap_or("{}").to_owned(),
                 meta: call.meta.map(str::to_owned),
                 extra: call.extra,
-                headers: headers::recorded(&asked.headers),
+                headers: asked.fields.clone(),
             },
             text,
         }),

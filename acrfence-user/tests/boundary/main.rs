@@ -1,0 +1,13 @@
+//! The boundary between real clients and real upstreams on loopback: no kernel programs, no root.
+#![allow(missing_docs)]
+
+mod fence;
+mod hook;
+mod site;
+
+mod http1;
+mod http2;
+mod mcp;
+mod opaque;
+mod outcome;
+mod tls;
