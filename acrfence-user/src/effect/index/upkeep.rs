@@ -133,6 +133,10 @@ impl Index {
         status: Status,
     ) -> Result<(), String> {
         let row = self.row(effect).map_err(|e| e.to_string())?;
+        if row.is_none() && self.archive.may_lack(effect.0) {
+            // Garbage collection took the effect and has not come to this record.
+            return Ok(());
+        }
         let row = row.ok_or_else(|| format!("the index does not know effect {effect}"))?;
         if status_byte(row.shown.status) < status_byte(status) {
             return Err(format!(

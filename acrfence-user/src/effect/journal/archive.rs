@@ -292,6 +292,13 @@ impl Archive {
         bodies::split(frame.payload).ok().map(|(digest, _)| digest)
     }
 
+    /// Whether the record at this position may have been removed by garbage collection.
+    pub fn may_lack(&self, seq: Seq) -> bool {
+        let segments = self.segments.read();
+        let segment = segments.values().rfind(|header| header.first <= seq);
+        segment.is_some_and(|header| header.compacted.is_some())
+    }
+
     /// Bytes of all segments and body files.
     pub fn bytes(&self) -> Result<u64, LogError> {
         let sum = || -> io::Result<u64> {

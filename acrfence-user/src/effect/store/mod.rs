@@ -9,6 +9,7 @@ mod verify;
 use std::fs::OpenOptions;
 use std::ops::ControlFlow;
 use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -21,6 +22,7 @@ use super::index::query::contains;
 use super::index::sled::SledHome;
 use super::index::{Index, IndexStats, OpenedIndex, Row, did_not_happen};
 use super::journal::disk::{Disk, OsDisk};
+use super::journal::keys::KeyFile;
 use super::journal::seal::{self, MARK, Mark, Record};
 use super::journal::{self, Acceptance, Claim, Counters, Journal, Loc, Torn};
 use super::{
@@ -118,6 +120,7 @@ pub struct Store {
     notes_dropped: AtomicU64,
     /// Taken by readers of records, and by whoever moves records.
     layout: RwLock<()>,
+    key_file: PathBuf,
     /// Held as long as the store is open.
     _lock: Option<Flock<std::fs::File>>,
 }
@@ -213,6 +216,7 @@ impl Store {
             sealer: Arc::new(Sealer::new(config.body_inline_max, config.outcome_room)),
             notes_dropped: AtomicU64::new(0),
             layout: RwLock::new(()),
+            key_file: config.key_file.clone(),
             _lock: None,
         };
         if let Some((known, why)) = lost {
@@ -230,6 +234,16 @@ impl Store {
             .keyring
             .load()
             .lasting_secret(purpose)
+    }
+
+    /// Adds a fresh key to the key file and seals new records with it from now on. The old keys stay
+    /// in the file: old records need them.
+    pub fn rotate_key(&self) -> Result<(), LogError> {
+        let archive = self.journal.archive();
+        let mut keys = KeyFile::load(&self.key_file, false)?;
+        keys.rotate(&self.key_file)?;
+        archive.keyring.store(Arc::new(keys.bind(&archive.store)));
+        Ok(())
     }
 
     /// Numbers about the log.

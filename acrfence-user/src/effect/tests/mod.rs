@@ -4,3 +4,4 @@ mod answers;
 mod damage;
 mod power;
 mod room;
+mod upkeep;
