@@ -39,6 +39,14 @@ pub(super) struct Candidate<'a> {
     pub(super) view: View,
 }
 
+impl Candidate<'_> {
+    /// The last turn that is shown.
+    fn last_shown(&self) -> Option<TurnNo> {
+        let last = self.view.last?;
+        Some(self.thread.turns[self.view.path[last]].number)
+    }
+}
+
 impl<'a> Ground<'a> {
     pub(super) fn new(
         all: &'a Conversations,
@@ -610,17 +618,15 @@ impl<'a> Ground<'a> {
     /// Whether only words suggest that the request goes back to before effects of the last minutes.
     fn suspect(&self, candidates: &[Candidate<'a>]) -> Option<Observed> {
         let fits = |c: &&Candidate<'a>| c.view.same_opening && c.view.unknown_calls == 0;
-        let depth = candidates.iter().filter(fits).map(|c| c.view.last).max()?;
         let newest = candidates
             .iter()
             .filter(fits)
-            .filter(|c| c.view.last == depth)
-            .max_by_key(|c| (c.strand.asked, c.thread.id))?;
+            .max_by_key(|c| (c.view.last, c.strand.asked, c.thread.id))?;
         // Several threads may begin the same way; what they did is not one timeline's.
         let base: Vec<&Candidate<'a>> = candidates
             .iter()
             .filter(fits)
-            .filter(|c| c.view.last == depth && c.thread.id == newest.thread.id)
+            .filter(|c| c.thread.id == newest.thread.id && c.last_shown() == newest.last_shown())
             .collect();
         let judged = self.not_remembered(&base);
         let since = self

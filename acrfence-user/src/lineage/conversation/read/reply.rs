@@ -385,10 +385,11 @@ fn chat_chunk(chunk: &Value, so_far: &mut SoFar) {
         let index = call
             .get("index")
             .and_then(Value::as_u64)
-            .unwrap_or(position);
+            .unwrap_or(position)
+            .min(MOST_PARTS as u64);
         let function = call.get("function").unwrap_or(&Value::Null);
         // A call is whole once the next begins.
-        for earlier in so_far.blocks.range_mut(1..=index) {
+        for earlier in so_far.blocks.range_mut(1..index + 1) {
             earlier.1.done = true;
         }
         let block = so_far.blocks.entry(index + 1).or_default();
