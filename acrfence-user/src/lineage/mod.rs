@@ -3,6 +3,7 @@
 //! Pure. The state is a fold over the journal ([`Lineage::apply`]); every question is answered from
 //! it. The one rule that everything stands on is [`Lineage::fenced`].
 
+pub mod conversation;
 mod fold;
 mod target;
 mod timeline;
