@@ -290,11 +290,23 @@ impl Pipeline {
         }
     }
 
-    /// Writes down that the outcome of a settled effect never reached its agent.
-    async fn lose_outcome(&self, effect: EffectId) -> Result<(), LogError> {
+    pub(super) fn is_abandoned(&self, effect: EffectId) -> bool {
+        self.0
+            .running
+            .lock()
+            .get(&effect)
+            .is_some_and(|running| running.abandoned)
+    }
+
+    /// Writes down, once, that the outcome of a settled effect never reached its agent.
+    pub(super) async fn lose_outcome(&self, effect: EffectId) -> Result<(), LogError> {
         let Some(known) = self.0.log.effect(effect)? else {
             return Ok(());
         };
+        if known.status != Status::Completed || self.with_lineage(|lineage| lineage.is_lost(effect))
+        {
+            return Ok(());
+        }
         self.0.doubtful.lock().insert((known.thread, known.key));
         let why = "the agent hung up before it was given the response".into();
         self.write(Event::OutcomeLost {

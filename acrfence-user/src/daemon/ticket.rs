@@ -74,6 +74,11 @@ impl Ticket for EffectTicket {
         let outcome = outcome_of(ending);
         let status = outcome.status();
         self.pipeline.0.log.append(self.event(outcome)).await?;
+        // Still on the list of running effects until this is said too: an equal call that comes in
+        // between finds one or the other.
+        if status == Status::Completed && self.pipeline.is_abandoned(self.effect) {
+            self.pipeline.lose_outcome(self.effect).await?;
+        }
         self.end(status);
         Ok(())
     }

@@ -178,6 +178,11 @@ impl Lineage {
         self.lost.iter().copied()
     }
 
+    /// Whether the true outcome of an effect never reached its agent.
+    pub fn is_lost(&self, effect: EffectId) -> bool {
+        self.lost.contains(&effect)
+    }
+
     /// Checkpoints of an agent with their positions, oldest first.
     pub fn checkpoints(&self, agent: &AgentName) -> &[(Seq, Checkpoint)] {
         self.checkpoints.get(agent).map_or(&[], Vec::as_slice)

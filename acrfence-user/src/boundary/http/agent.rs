@@ -177,7 +177,7 @@ async fn answer(
             return Ok(tongue.fail(failure, &error.to_string(), None));
         }
     };
-    let (reply, response) = Reply::new(tongue);
+    let (reply, response) = Reply::new(tongue, leg.shared.arbiter.clone());
     let tasks = leg.shared.tasks.clone();
     if asks_to_switch(&asked.headers, asked.version) {
         tasks.spawn(switch::upgrade(leg, asked, body, reply, upgrade));

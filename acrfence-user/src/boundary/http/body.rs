@@ -149,9 +149,9 @@ impl Feed {
         self.pieces.send(Piece::Frame(frame)).await.is_ok()
     }
 
-    /// Ends the body: all of it was passed on.
-    pub(crate) async fn end(self) {
-        let _ = self.pieces.send(Piece::End).await;
+    /// Ends the body: all of it was passed on. False when the agent is gone.
+    pub(crate) async fn end(self) -> bool {
+        self.pieces.send(Piece::End).await.is_ok()
     }
 
     /// Cuts the body off: the agent sees a broken connection or a reset stream.
@@ -222,7 +222,7 @@ mod tests {
 
         let (feed, body) = AgentBody::flowing(None);
         assert!(feed.frame(Frame::data(Bytes::from_static(b"all"))).await);
-        feed.end().await;
+        assert!(feed.end().await);
         assert_eq!(body.collect().await.unwrap().to_bytes(), "all");
     }
 

@@ -85,7 +85,16 @@ impl Leg {
         let within = self.shared.limits().response_head;
         let sending = self.upstream.send(outgoing, is_effect);
         let sent = if is_effect {
-            timeout(within, sending).await.unwrap_or_else(|_| {
+            let sending = timeout(within, sending);
+            tokio::pin!(sending);
+            let answered = tokio::select! {
+                answered = &mut sending => answered,
+                () = reply.gone() => {
+                    ticket.abandoned();
+                    sending.await
+                }
+            };
+            answered.unwrap_or_else(|_| {
                 Err(SendError::Broken {
                     why: format!("{} did not answer within {within:?}", self.upstream.name()),
                 })

@@ -2,6 +2,7 @@
 //! the agent can take it for done.
 
 use std::future::pending;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::{Bytes, BytesMut};
@@ -16,27 +17,42 @@ use tokio::time::{sleep_until, timeout};
 use super::body::{AgentBody, Feed, Recorder};
 use super::headers;
 use super::upstream::chain;
-use crate::boundary::Ticket;
 use crate::boundary::config::Limits;
 use crate::boundary::refusal::{Failure, Tongue};
+use crate::boundary::{Arbiter, Ticket};
 use crate::words::{EffectId, Ending, HttpResponse, Response as Recorded};
 
 /// The agent's wait for an answer.
 pub(crate) struct Reply {
     answer: oneshot::Sender<Response<AgentBody>>,
+    /// Who is told when an outcome cannot be given.
+    arbiter: Arc<dyn Arbiter>,
     /// How failures are told.
     pub(crate) tongue: Tongue,
 }
 
 impl Reply {
-    pub(crate) fn new(tongue: Tongue) -> (Self, oneshot::Receiver<Response<AgentBody>>) {
+    pub(crate) fn new(
+        tongue: Tongue,
+        arbiter: Arc<dyn Arbiter>,
+    ) -> (Self, oneshot::Receiver<Response<AgentBody>>) {
         let (answer, receiver) = oneshot::channel();
-        (Self { answer, tongue }, receiver)
+        let reply = Self {
+            answer,
+            arbiter,
+            tongue,
+        };
+        (reply, receiver)
     }
 
     /// Answers. An agent that is gone does not hear it.
     pub(crate) fn send(self, response: Response<AgentBody>) {
-        let _ = self.answer.send(response);
+        let _ = self.try_send(response);
+    }
+
+    /// Answers. False when the agent is gone.
+    fn try_send(self, response: Response<AgentBody>) -> bool {
+        self.answer.send(response).is_ok()
     }
 
     /// Answers with a failure.
@@ -58,6 +74,7 @@ impl Reply {
 /// Where a response goes: first its head, then its frames; nothing before it is opened.
 pub(crate) struct Outlet {
     state: State,
+    arbiter: Arc<dyn Arbiter>,
     unread: Duration,
 }
 
@@ -79,6 +96,7 @@ impl Outlet {
         limits: &Limits,
     ) -> Self {
         Self {
+            arbiter: reply.arbiter.clone(),
             state: State::Closed(reply, Box::new(head), length),
             unread: limits.unread,
         }
@@ -110,12 +128,34 @@ impl Outlet {
         };
     }
 
-    /// Ends the response with these frames. In one piece when nothing was shown yet.
-    pub(crate) async fn end(mut self, last: Vec<Frame<Bytes>>) {
+    /// Ends the response of a settled effect. Whoever decides is told when the agent is gone: it will
+    /// ask again, and must get this outcome then.
+    pub(crate) async fn end_settled(self, last: Vec<Frame<Bytes>>, effect: Option<EffectId>) {
+        let arbiter = self.arbiter.clone();
+        if !self.end(last).await
+            && let Some(effect) = effect
+        {
+            arbiter.outcome_lost(effect);
+        }
+    }
+
+    /// Tells whoever decides that the outcome of a settled effect was not taken by the agent, if it
+    /// was not.
+    pub(crate) fn check_taken(&self, effect: Option<EffectId>) {
+        if self.is_gone()
+            && let Some(effect) = effect
+        {
+            self.arbiter.outcome_lost(effect);
+        }
+    }
+
+    /// Ends the response with these frames. In one piece when nothing was shown yet. False when the
+    /// agent was gone before.
+    pub(crate) async fn end(mut self, last: Vec<Frame<Bytes>>) -> bool {
         if let State::Closed(..) = &self.state {
             let State::Closed(reply, head, _) = std::mem::replace(&mut self.state, State::Gone)
             else {
-                return;
+                return false;
             };
             let mut bytes = BytesMut::new();
             let mut trailers = None;
@@ -126,14 +166,14 @@ impl Outlet {
                 }
             }
             let body = AgentBody::with_trailers(bytes.freeze(), trailers);
-            reply.send(Response::from_parts(*head, body));
-            return;
+            return reply.try_send(Response::from_parts(*head, body));
         }
         for frame in last {
             self.frame(frame).await;
         }
-        if let State::Open(feed) = self.state {
-            let _ = timeout(self.unread, feed.end()).await;
+        match self.state {
+            State::Open(feed) => matches!(timeout(self.unread, feed.end()).await, Ok(true)),
+            _ => false,
         }
     }
 
@@ -173,6 +213,7 @@ pub(crate) struct Inflow {
     after_hangup: Duration,
     is_effect: bool,
     gone_since: Option<Instant>,
+    told: bool,
 }
 
 /// What came in next.
@@ -183,6 +224,8 @@ pub(crate) enum Inflowing {
     Broken(String),
     /// `wake` came first.
     Woken,
+    /// The agent hung up on an effect; said once.
+    HungUp,
 }
 
 impl Inflow {
@@ -193,6 +236,7 @@ impl Inflow {
             after_hangup: limits.after_hangup,
             is_effect,
             gone_since: None,
+            told: false,
         }
     }
 
@@ -205,6 +249,10 @@ impl Inflow {
     /// effect's outcome is waited for, within bounds.
     pub(crate) async fn next(&mut self, outlet: &mut Outlet, wake: Option<Instant>) -> Inflowing {
         if outlet.is_gone() && self.is_effect {
+            if !self.told {
+                self.told = true;
+                return Inflowing::HungUp;
+            }
             let since = *self.gone_since.get_or_insert_with(Instant::now);
             if since.elapsed() > self.after_hangup {
                 return Inflowing::Broken(
@@ -230,8 +278,13 @@ impl Inflow {
                     chain(&error)
                 )),
             },
-            () = outlet.gone(), if !self.is_effect => {
-                Inflowing::Broken("the agent hung up".to_owned())
+            () = outlet.gone(), if !self.is_effect || !self.told => {
+                if self.is_effect {
+                    self.told = true;
+                    Inflowing::HungUp
+                } else {
+                    Inflowing::Broken("the agent hung up".to_owned())
+                }
             }
             () = at(wake) => Inflowing::Woken,
             () = at(Some(idle)), if self.is_effect => Inflowing::Broken(format!(
@@ -332,6 +385,7 @@ pub(crate) async fn pass(
             Inflowing::Woken => {
                 held.release(&mut outlet).await;
             }
+            Inflowing::HungUp => ticket.abandoned(),
             Inflowing::Frame(frame) => {
                 if let Some(data) = frame.data_ref() {
                     recorder.add(data);
@@ -368,7 +422,7 @@ pub(crate) async fn pass(
     });
     if holds {
         match ticket.settle(ending).await {
-            Ok(()) => outlet.end(held.frames).await,
+            Ok(()) => outlet.end_settled(held.frames, effect).await,
             Err(error) => {
                 tracing::error!("the outcome of a call could not be recorded: {error}");
                 outlet

@@ -148,7 +148,7 @@ pub(crate) async fn connect(leg: Arc<Leg>, asked: Asked, agent: OnUpgrade) -> Re
     };
     if !received.response.status().is_success() {
         // The proxy's own answer (it may want to know who asks) belongs to the agent.
-        let (reply, answer) = Reply::new(TONGUE);
+        let (reply, answer) = Reply::new(TONGUE, leg.shared.arbiter.clone());
         let leg = leg.clone();
         leg.shared.clone().tasks.spawn(async move {
             let Received { response, lease } = received;

@@ -79,6 +79,11 @@ pub(crate) async fn pass(
                 outlet.cut(Failure::InDoubt, &why, effect).await;
                 return false;
             }
+            Inflowing::HungUp => {
+                if let Some(ticket) = &stream.ticket {
+                    ticket.abandoned();
+                }
+            }
             Inflowing::Woken => {}
         }
     }
@@ -108,6 +113,7 @@ impl Stream {
         if ticket.holds_end() {
             ticket.settle(ending).await?;
             outlet.frame(Frame::data(raw)).await;
+            outlet.check_taken(self.effect);
         } else {
             outlet.frame(Frame::data(raw)).await;
             if let Err(error) = ticket.settle(ending).await {

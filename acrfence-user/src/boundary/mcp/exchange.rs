@@ -166,7 +166,7 @@ async fn batch(leg: Arc<Leg>, asked: Asked, reply: Reply, calls: Calls) {
         };
         let alone = alone(&asked, text.len());
         let body = Spooled::whole(Bytes::from(text));
-        let (sub, answer) = Reply::new(Tongue::Problem);
+        let (sub, answer) = Reply::new(Tongue::Problem, leg.shared.arbiter.clone());
         let leg = leg.clone();
         // In a task of its own, so that a panic in one does not lose the others.
         let task = leg.shared.clone().tasks.spawn(async move {
