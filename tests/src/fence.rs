@@ -1,6 +1,6 @@
 //! A daemon of a test's own: own state, own sockets, own pins, own control group.
 
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::process::CommandExt as _;
@@ -29,6 +29,7 @@ pub struct Fence {
 
 /// Where a daemon keeps its things, with or without a daemon that runs there.
 pub struct Place {
+    wrapper: Vec<String>,
     cgroup: Cgroup,
     pins: Pins,
     dir: TempDir,
@@ -57,14 +58,27 @@ impl Place {
         fs::write(dir.path().join("config.toml"), config)?;
         let cgroup = Cgroup::new()?;
         let pins = Pins::mount(dir.path().join("pins"))?;
-        Ok(Self { cgroup, pins, dir })
+        Ok(Self {
+            wrapper: Vec::new(),
+            cgroup,
+            pins,
+            dir,
+        })
+    }
+
+    /// Makes daemons start here through `wrapper`, a command that ends by becoming its arguments.
+    pub fn wrapped(self, wrapper: Vec<String>) -> Self {
+        Self { wrapper, ..self }
     }
 
     /// The command that starts a daemon here. It starts inside the control group that its own
     /// programs watch: that its traffic is left alone must not depend on where it runs.
     pub fn daemon(&self) -> Result<Command> {
-        let mut command = plain(acrfence()?);
+        let mut words = self.wrapper.iter().map(OsString::from).collect::<Vec<_>>();
+        words.push(acrfence()?.into());
+        let mut command = plain(&words[0]);
         command
+            .args(&words[1..])
             .arg("daemon")
             .arg("--config")
             .arg(self.dir.path().join("config.toml"))
@@ -134,7 +148,11 @@ impl Fence {
     /// Starts a daemon that trusts `roots` upstream and reads `config` (TOML) besides. Returns when
     /// it takes commands.
     pub fn start_with(roots: &[&Path], config: &str) -> Result<Self> {
-        let place = Place::new(roots, config)?;
+        Self::start_in(Place::new(roots, config)?)
+    }
+
+    /// Starts a daemon in a place.
+    pub fn start_in(place: Place) -> Result<Self> {
         let mut fence = Self {
             daemon: None,
             place,
