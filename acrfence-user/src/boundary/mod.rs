@@ -51,6 +51,12 @@ pub trait Arbiter: Send + Sync + 'static {
     /// Something kept the boundary from doing its work on a connection.
     fn trouble(&self, trouble: Trouble);
 
+    /// The agent hung up, or its connection broke, before it had the response of this effect:
+    /// forwarded or replayed, it does not know the outcome and may well send the call again.
+    fn undelivered(&self, origin: &Origin, effect: EffectId) {
+        let _ = (origin, effect);
+    }
+
     /// An MCP server told its tools: `tools` is the JSON text of the array in a `tools/list`
     /// result (one page of it), `server` the same as in [`McpRequest`](crate::words::McpRequest).
     fn tools_seen(&self, origin: &Origin, server: &str, tools: &str) {

@@ -184,10 +184,12 @@ async fn answer(
     } else {
         tasks.spawn(exchange::run(leg, asked, body, reply));
     }
-    Ok(response.await.unwrap_or_else(|_| {
+    let mut response = response.await.unwrap_or_else(|_| {
         let why = "the exchange ended without an answer; see the daemon's log";
         tongue.fail(Failure::InDoubt, why, None)
-    }))
+    });
+    response.body_mut().handed_over();
+    Ok(response)
 }
 
 /// What a request must not be, and the host it is for.

@@ -13,7 +13,8 @@ use hyper::body::Incoming;
 use tokio::sync::oneshot;
 use tokio::time::{sleep_until, timeout};
 
-use super::body::{AgentBody, Feed, Recorder};
+use super::body::{AgentBody, Feed, Receipt, Recorder};
+use super::exchange::Leg;
 use super::headers;
 use super::upstream::chain;
 use crate::boundary::Ticket;
@@ -58,7 +59,10 @@ impl Reply {
 /// Where a response goes: first its head, then its frames; nothing before it is opened.
 pub(crate) struct Outlet {
     state: State,
-    unread: Duration,
+    /// How long the agent may leave it unread.
+    unread: Option<Duration>,
+    /// Until it is handed over with the head.
+    receipt: Option<Receipt>,
 }
 
 enum State {
@@ -71,27 +75,38 @@ enum State {
 }
 
 impl Outlet {
-    /// `length` as declared to the agent.
+    /// `length` as declared to the agent; `receipt` for an effect.
     pub(crate) fn new(
         reply: Reply,
         head: response::Parts,
         length: Option<u64>,
+        receipt: Option<Receipt>,
         limits: &Limits,
     ) -> Self {
         Self {
             state: State::Closed(reply, Box::new(head), length),
-            unread: limits.unread,
+            // Only an outcome cannot wait for ever.
+            unread: receipt.is_some().then_some(limits.unread),
+            receipt,
         }
     }
 
     /// Passes a frame on, the head before the first one.
     pub(crate) async fn frame(&mut self, frame: Frame<Bytes>) {
+        self.pass(frame, false).await;
+    }
+
+    /// Passes a frame on after which the agent knows the outcome.
+    pub(crate) async fn telling_frame(&mut self, frame: Frame<Bytes>) {
+        self.pass(frame, true).await;
+    }
+
+    async fn pass(&mut self, frame: Frame<Bytes>, tells: bool) {
         self.open();
         let State::Open(feed) = &self.state else {
             return;
         };
-        let taken = timeout(self.unread, feed.frame(frame)).await;
-        if !matches!(taken, Ok(true)) {
+        if within(self.unread, feed.frame(frame, tells)).await != Some(true) {
             self.state = State::Gone;
         }
     }
@@ -103,6 +118,7 @@ impl Outlet {
             State::Closed(reply, _, _) if reply.is_gone() => State::Gone,
             State::Closed(reply, head, length) => {
                 let (feed, body) = AgentBody::flowing(length);
+                let body = body.with_receipts(self.receipt.take());
                 reply.send(Response::from_parts(*head, body));
                 State::Open(feed)
             }
@@ -112,37 +128,44 @@ impl Outlet {
 
     /// Ends the response with these frames. In one piece when nothing was shown yet.
     pub(crate) async fn end(mut self, last: Vec<Frame<Bytes>>) {
-        if let State::Closed(..) = &self.state {
-            let State::Closed(reply, head, _) = std::mem::replace(&mut self.state, State::Gone)
-            else {
-                return;
-            };
-            let mut bytes = BytesMut::new();
-            let mut trailers = None;
-            for frame in last {
-                match frame.into_data() {
-                    Ok(data) => bytes.extend_from_slice(&data),
-                    Err(frame) => trailers = frame.into_trailers().ok(),
+        match std::mem::replace(&mut self.state, State::Gone) {
+            State::Closed(reply, head, _) => {
+                let mut bytes = BytesMut::new();
+                let mut trailers = None;
+                for frame in last {
+                    match frame.into_data() {
+                        Ok(data) => bytes.extend_from_slice(&data),
+                        Err(frame) => trailers = frame.into_trailers().ok(),
+                    }
                 }
+                let body = AgentBody::with_trailers(bytes.freeze(), trailers)
+                    .with_receipts(self.receipt.take());
+                reply.send(Response::from_parts(*head, body));
             }
-            let body = AgentBody::with_trailers(bytes.freeze(), trailers);
-            reply.send(Response::from_parts(*head, body));
-            return;
-        }
-        for frame in last {
-            self.frame(frame).await;
-        }
-        if let State::Open(feed) = self.state {
-            let _ = timeout(self.unread, feed.end()).await;
+            State::Open(feed) => {
+                for frame in last {
+                    if within(self.unread, feed.frame(frame, false)).await != Some(true) {
+                        return;
+                    }
+                }
+                within(self.unread, feed.end()).await;
+            }
+            State::Gone => {}
         }
     }
 
     /// Makes sure the agent does not take the response for complete.
-    pub(crate) async fn cut(self, failure: Failure, why: &str, effect: Option<EffectId>) {
-        match self.state {
-            State::Closed(reply, _, _) => reply.fail(failure, why, effect),
+    pub(crate) async fn cut(mut self, failure: Failure, why: &str, effect: Option<EffectId>) {
+        match std::mem::replace(&mut self.state, State::Gone) {
+            State::Closed(reply, _, _) => {
+                let response = reply
+                    .tongue
+                    .fail(failure, why, effect)
+                    .map(|body| body.with_receipts(self.receipt.take()));
+                reply.send(response);
+            }
             State::Open(feed) => {
-                let _ = timeout(self.unread, feed.cut(why.to_owned())).await;
+                within(self.unread, feed.cut(why.to_owned())).await;
             }
             State::Gone => {}
         }
@@ -163,6 +186,14 @@ impl Outlet {
             State::Open(feed) => feed.gone().await,
             State::Gone => {}
         }
+    }
+}
+
+/// The output of `doing`, unless it takes longer than `limit`.
+async fn within<T>(limit: Option<Duration>, doing: impl Future<Output = T>) -> Option<T> {
+    match limit {
+        Some(limit) => timeout(limit, doing).await.ok(),
+        None => Some(doing.await),
     }
 }
 
@@ -306,14 +337,21 @@ pub(crate) async fn pass(
     method: &Method,
     ticket: Box<dyn Ticket>,
     reply: Reply,
-    limits: &Limits,
+    leg: &Leg,
     reading: Reading,
 ) -> Option<HttpResponse> {
+    let limits = leg.shared.limits();
     let (head, body) = response.into_parts();
     let declared = declared_length(&head, method);
     let effect = ticket.effect();
     let holds = ticket.holds_end();
-    let mut outlet = Outlet::new(reply, head_for_agent(&head), declared, limits);
+    let mut outlet = Outlet::new(
+        reply,
+        head_for_agent(&head),
+        declared,
+        effect.map(|effect| leg.receipt(effect)),
+        limits,
+    );
     let mut inflow = Inflow::new(body, effect.is_some(), limits);
     let mut recorder = Recorder::new(reading.bound);
     let mut trailers = HeaderMap::new();
