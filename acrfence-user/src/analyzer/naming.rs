@@ -29,6 +29,9 @@ impl Names {
             let these = words(name);
             let wrapper = name.starts_with(['$', '#', '@']) || is(&these, &WRAPPERS);
             if out.own.is_empty() {
+                if name.starts_with('#') {
+                    continue;
+                }
                 out.own = these;
                 if wrapper {
                     // Its own words stay, in front of nothing: the next name completes them.
@@ -208,6 +211,17 @@ impl Names {
     /// Amounts, parties, targets: nothing but equality makes these the same.
     pub fn is_target(&self) -> bool {
         self.has(&TARGETS)
+    }
+
+    /// Money, quantities and parties.
+    pub fn is_hard_target(&self) -> bool {
+        self.has(&[
+            "to", "from", "recipient", "recipients", "cc", "bcc", "amount", "amounts", "price", "total", "sum", "fee",
+            "qty", "quantity", "account", "iban", "payee", "payer", "vendor", "supplier", "customer", "patient", "user",
+            "receiver", "beneficiary", "creditor", "debtor", "email", "mail", "phone", "mobile", "currency", "unit", "dose",
+            "weight", "url", "uri", "host", "path", "address", "destination", "target", "employee", "rate", "discount",
+            "percent", "limit", "scope", "role", "permission", "status", "state", "name",
+        ])
     }
 
     /// Free text for people.

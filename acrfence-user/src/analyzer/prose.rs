@@ -165,7 +165,9 @@ impl Facts {
                     tokens.push((trimmed.to_owned(), starts_here));
                 }
             }
-            starts = ends;
+            // After a code at the beginning (`OPS-318 Rotate …`) the sentence still begins.
+            let lead = starts && raw.chars().any(|c| c.is_ascii_digit());
+            starts = ends || lead;
         }
         let mut at = 0;
         while at < tokens.len() {

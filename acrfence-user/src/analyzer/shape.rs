@@ -41,7 +41,8 @@ pub(super) fn randomness(text: &str) -> Randomness {
         .trim()
         .trim_start_matches("urn:uuid:")
         .trim_matches(|c| "<>{}\"".contains(c));
-    if text.is_empty() || text.len() > 512 || text.contains(char::is_whitespace) || !text.is_ascii() {
+    let plain = text.bytes().all(|b| b.is_ascii_alphanumeric() || b"-_.:@+/=~%".contains(&b));
+    if text.is_empty() || text.len() > 512 || !plain {
         return Randomness::None;
     }
     let local = text.split('@').next().unwrap_or(text);

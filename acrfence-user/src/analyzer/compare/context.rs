@@ -217,7 +217,12 @@ fn call_words(request: &Request) -> (Deed, Vec<String>) {
             let segments: Vec<&str> = path.split('/').skip(1).filter(|s| !s.is_empty()).collect();
             let named: Vec<&&str> = segments.iter().filter(|s| !shape::is_id_like(s)).collect();
             let words = named.last().map(|s| naming::words(s)).unwrap_or_default();
-            let ends_in_id = segments.last().is_some_and(|s| shape::is_id_like(s));
+            let ends_in_id = segments.last().is_some_and(|s| {
+                let digits = s.bytes().any(|b| b.is_ascii_digit());
+                s.bytes().all(|b| b.is_ascii_digit())
+                    || digits && s.contains(['-', '_', ':'])
+                    || shape::randomness(s) > shape::Randomness::None
+            });
             let deed = match r.method.to_ascii_uppercase().as_str() {
                 "PATCH" => Deed::Update,
                 "DELETE" => Deed::Remove,

@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 
+use super::super::credential;
 use super::super::decode::{mime, token, url};
 use super::super::normal::instant;
 use super::super::value::Value;
@@ -205,6 +206,9 @@ fn hidden(value: Option<&Value<'_>>) -> Option<Value<'static>> {
 
 /// The part of a token that says what kind it is: `sk_live_`, `ghp_`, `sess-`.
 fn prefix(token: &str) -> String {
+    if let Some(kind) = credential::kind_of_seal(token) {
+        return format!("{kind}…");
+    }
     let end = token
         .rfind(['_', '-', ':', '.'])
         .filter(|at| *at <= 16)
@@ -215,7 +219,7 @@ fn prefix(token: &str) -> String {
 /// Whether a token is long and mixed enough to be random.
 fn opaque(token: &str) -> bool {
     super::super::shape::randomness(token) == super::super::shape::Randomness::Strong
-        || token.starts_with("redacted:")
+        || credential::is_random_seal(token)
 }
 
 /// Header fields that say how a request travels.

@@ -90,6 +90,8 @@ impl Walk<'_> {
             return false;
         }
         if names.last_is(&["command", "cmd", "script", "shell", "commandline"])
+            && a.trim().contains(char::is_whitespace)
+            && b.trim().contains(char::is_whitespace)
             && !decode::sql::looks_like(a)
             && let Some((x, y)) = argv::command_text(a, b)
             && !matches!((&x, &y), (Value::Text(_), _) | (_, Value::Text(_)))
@@ -115,9 +117,8 @@ impl Walk<'_> {
             }
             "token with a payload" => self.token_payloads(path, &inner.one, &inner.two),
             "SQL" => {
-                let insert = |tree: &Value<'_>| matches!(tree.get("statement"), Some(Value::Code(t)) if t.starts_with("insert"));
                 let before = self.creating;
-                self.creating = Some(insert(&inner.one) && insert(&inner.two));
+                self.creating = Some(false);
                 self.deeper(|w| w.value(path, &inner.one, &inner.two));
                 self.creating = before;
             }
@@ -374,7 +375,8 @@ impl Walk<'_> {
             return Some((Intent, format!("means something: \"{}\"", note.said).into()));
         }
         let note = find(&NoteKind::FreshPerCall)?;
-        if names.is_target() {
+        let callers = names.first_is(&["sender", "client", "caller", "external", "merchant", "request", "requester", "my", "our"]);
+        if names.is_hard_target() || names.is_target() && !callers {
             return Some((Intent, "names what the call is about, whatever is said about it".into()));
         }
         if let Some(place) = self.context.seen(a, b) {
@@ -412,6 +414,10 @@ impl Walk<'_> {
             });
         }
         let makes = matches!(deed, Deed::Create | Deed::Do);
+        let mail_id = |t: &str| t.trim().starts_with('<') && t.trim().ends_with('>') && t.contains('@');
+        if names.own == ["message", "id"] && mail_id(a) && mail_id(b) && unseen() {
+            return Some((Volatile, "the id of a mail message, made up when it is written".into()));
+        }
         let noun = names.noun_of_id();
         let own = noun.as_ref().is_some_and(|noun| self.context.nouns.contains(noun));
         let line = noun.as_ref().is_some_and(|noun| {

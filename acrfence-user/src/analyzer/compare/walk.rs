@@ -182,23 +182,23 @@ impl<'c> Walk<'c> {
         if one == two {
             return;
         }
-        if let (Some(a), Some(b)) = (special(one), special(two)) {
-            let inserting = |tree: &Value<'_>| is_insert(tree);
-            let before = self.creating;
-            if inserting(&a) && inserting(&b) {
-                self.creating = Some(true);
-            }
-            self.special_maps(path, &a, &b);
-            self.creating = before;
-            return;
+        if let (Some(Value::Map(a)), Some(Value::Map(b))) = (special(one), special(two)) {
+            self.statements(path, &a, &b);
+        } else {
+            self.statements(path, one, two);
         }
-        self.plain_maps(path, one, two);
     }
 
-    fn special_maps(&mut self, path: &Path<'_>, one: &Value<'_>, two: &Value<'_>) {
-        if let (Value::Map(a), Value::Map(b)) = (one, two) {
-            self.plain_maps(path, a, b);
+    /// Rows of an SQL INSERT are things that the call makes.
+    fn statements(&mut self, path: &Path<'_>, one: &Entries<'_>, two: &Entries<'_>) {
+        let before = self.creating;
+        match (is_insert(one), is_insert(two)) {
+            (Some(a), Some(b)) => self.creating = Some(a && b),
+            (None, None) => {}
+            _ => self.creating = Some(false),
         }
+        self.plain_maps(path, one, two);
+        self.creating = before;
     }
 
     fn plain_maps(&mut self, path: &Path<'_>, one: &Entries<'_>, two: &Entries<'_>) {
@@ -471,9 +471,12 @@ fn same_default(one: &str, two: &str) -> bool {
         || Decimal::read(one).zip(Decimal::read(two)).is_some_and(|(a, b)| a == b)
 }
 
-/// Whether a statement of SQL or an operation of GraphQL inserts.
-fn is_insert(tree: &Value<'_>) -> bool {
-    matches!(tree.get("statement"), Some(Value::Code(text)) if text.starts_with("insert"))
+/// Whether a statement of SQL inserts; none where it is no statement.
+fn is_insert(entries: &Entries<'_>) -> Option<bool> {
+    entries.iter().find_map(|(name, value)| match value {
+        Value::Code(text) if name == "statement" => Some(text.starts_with("insert")),
+        _ => None,
+    })
 }
 
 /// Objects that are a program with its values: a GraphQL request, SQL with parameters.

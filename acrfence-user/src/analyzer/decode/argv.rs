@@ -107,8 +107,15 @@ fn raw(words: &[String]) -> Value<'static> {
     )])
 }
 
+/// The name of a program that is found in a usual place; any other path stays whole, because
+/// `./deploy.sh` and `../old/deploy.sh` are two programs.
 fn base(program: &str) -> &str {
-    program.rsplit('/').next().unwrap_or(program)
+    const USUAL: &[&str] = &["/bin/", "/usr/bin/", "/usr/local/bin/", "/sbin/", "/usr/sbin/", "/usr/local/sbin/", "/opt/homebrew/bin/"];
+    USUAL
+        .iter()
+        .find_map(|dir| program.strip_prefix(dir))
+        .filter(|name| !name.is_empty() && !name.contains('/'))
+        .unwrap_or(program)
 }
 
 fn plain_words(words: &[String]) -> Vec<&str> {
@@ -485,6 +492,8 @@ mod tests {
             ("ssh web1 rm x", "ssh web2 rm x"),
             ("redis-cli SET a 1", "redis-cli SET a 2"),
             ("rm -r a", "rm -rf a"),
+            ("./deploy.sh now", "../old/deploy.sh now"),
+            ("/data/live/ x", "/data/backup/ x"),
         ] {
             assert!(!same(one, two), "{one} / {two}");
         }
