@@ -6,6 +6,7 @@ mod completions;
 mod daemon;
 mod doctor;
 mod effects;
+mod judge;
 mod log;
 mod output;
 mod restore;
@@ -94,6 +95,8 @@ enum Command {
     Ca(ca::Ca),
     /// Look after the effect log.
     Log(log::Log),
+    /// Compare recorded and new calls from a file. Needs no daemon and no root.
+    Judge(judge::JudgeArgs),
     /// Say what this machine gives and what is lost without it. Needs root, no daemon.
     Doctor,
     /// Run the daemon.
@@ -112,6 +115,7 @@ pub fn main() -> ExitCode {
         Command::Daemon(args) => return daemon::run(&global, args),
         Command::Completions(args) => completions::run(args),
         Command::Doctor => doctor::run(&global),
+        Command::Judge(args) => judge::run(judge::JudgeArgs { json: global.json, ..args }),
         other => on_runtime(answer(global, other)),
     };
     match done {
@@ -145,7 +149,7 @@ async fn answer(global: Global, command: Command) -> anyhow::Result<()> {
         Command::Resolve(args) => restore::resolve(&client, &global, args).await,
         Command::Ca(args) => ca::run(&client, &global, args).await,
         Command::Log(args) => log::run(&client, &global, args).await,
-        Command::Run(_) | Command::Daemon(_) | Command::Completions(_) | Command::Doctor => Ok(()),
+        Command::Run(_) | Command::Judge(_) | Command::Daemon(_) | Command::Completions(_) | Command::Doctor => Ok(()),
     }
 }
 
