@@ -3,14 +3,16 @@
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc;
 
-use acrfence_user::probe::{Claimed, Listeners, Probe, Settings};
+use acrfence_common::{Claim, ClientKey, SocketRecord};
+use acrfence_user::probe::{Account, Claimed, Events, Listeners, Probe, ProbeEvent, Received, Settings};
+use aya::maps::{Map, MapData};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use serde_json::Value;
 
@@ -81,7 +83,7 @@ impl Fence {
             let server = scope.spawn(move || {
                 (0..count)
                     .map(|_| {
-                        let (mut stream, from) = listener.accept().unwrap();
+                        let (mut stream, from) = accept(listener);
                         let claim = self.probe().claim(from);
                         let _ = stream.write_all(b"hook\n");
                         claim
@@ -91,6 +93,50 @@ impl Fence {
             let result = meanwhile();
             (result, server.join().unwrap())
         })
+    }
+
+    /// The accounts of one sort.
+    pub fn account(&self, sort: &str) -> Account {
+        let accounts = self.probe().accounts().unwrap();
+        accounts.into_iter().find(|a| a.sort == sort).unwrap()
+    }
+
+    /// What the kernel is told, read past the probe.
+    pub fn config<C: aya::Pod>(&self) -> C {
+        let map = MapData::from_pin(self.place.pins.join("CONFIG")).unwrap();
+        let array = aya::maps::Array::<_, C>::try_from(Map::Array(map)).unwrap();
+        array.get(&0, 0).unwrap()
+    }
+
+    /// Writes into a kernel table, past the probe.
+    pub fn put<K: aya::Pod, V: aya::Pod>(&self, name: &str, key: &K, value: &V) {
+        let map = MapData::from_pin(self.place.pins.join(name)).unwrap();
+        if name == "CONFIG" {
+            let mut array = aya::maps::Array::<_, V>::try_from(Map::Array(map)).unwrap();
+            array.set(0, value, 0).unwrap();
+        } else {
+            let mut table = aya::maps::HashMap::<_, K, V>::try_from(Map::HashMap(map)).unwrap();
+            table.insert(key, value, 0).unwrap();
+        }
+    }
+
+    /// How many entries a kernel table of sockets has.
+    pub fn entries(&self, name: &str) -> usize {
+        let map = MapData::from_pin(self.place.pins.join(name)).unwrap();
+        let map = Map::HashMap(map);
+        if name == "SOCKETS" {
+            let table = aya::maps::HashMap::<_, u64, SocketRecord>::try_from(map).unwrap();
+            table.keys().count()
+        } else {
+            let table = aya::maps::HashMap::<_, ClientKey, Claim>::try_from(map).unwrap();
+            table.keys().count()
+        }
+    }
+
+    /// Takes the hooks out.
+    pub fn release(mut self) -> Place {
+        self.probe.take().unwrap().release().unwrap();
+        std::mem::replace(&mut self.place, Place::none())
     }
 
     /// Leaves the hooks in place, as a crash would.
@@ -229,6 +275,7 @@ impl Puppet {
 
     pub fn answer(&mut self) -> Value {
         let mut line = String::new();
+        wait_readable(self.stdout.get_ref().as_fd(), "an answer");
         self.stdout.read_line(&mut line).unwrap();
         let answer: Value = serde_json::from_str(&line).unwrap();
         assert!(answer.get("error").is_none(), "{answer}");
@@ -311,4 +358,47 @@ fn cgroup2() -> PathBuf {
             (fields.next()? == "cgroup2").then(|| place.into())
         })
         .expect("no cgroup2 hierarchy is mounted")
+}
+
+/// Events without what was missed, which must not happen in these tests.
+pub trait EventsExt {
+    fn try_event(&mut self) -> Option<ProbeEvent>;
+}
+
+impl EventsExt for Events {
+    fn try_event(&mut self) -> Option<ProbeEvent> {
+        match self.try_next()? {
+            Received::Event(event) => Some((*event).clone()),
+            Received::Missed(count) => panic!("missed {count} events"),
+        }
+    }
+}
+
+/// Accepts the connection that must come now.
+pub fn accept(listener: &TcpListener) -> (TcpStream, SocketAddr) {
+    wait_readable(listener.as_fd(), "a connection");
+    listener.accept().unwrap()
+}
+
+fn wait_readable(fd: BorrowedFd<'_>, what: &str) {
+    let mut fds = [PollFd::new(fd, PollFlags::POLLIN)];
+    let ready = poll(&mut fds, PollTimeout::from(30_000u16)).unwrap();
+    assert_eq!(ready, 1, "waited in vain for {what}");
+}
+
+/// Waits for something the kernel does in its own time, and tells nobody when.
+pub fn wait_for(what: &str, mut done: impl FnMut() -> bool) {
+    wait_for_some(what, || done().then_some(()));
+}
+
+/// The same for something that yields a value.
+pub fn wait_for_some<T>(what: &str, mut done: impl FnMut() -> Option<T>) -> T {
+    let limit = std::time::Instant::now() + std::time::Duration::from_secs(20);
+    loop {
+        if let Some(value) = done() {
+            return value;
+        }
+        assert!(std::time::Instant::now() < limit, "waited in vain for {what}");
+        std::thread::sleep(std::time::Duration::from_millis(2));
+    }
 }
