@@ -40,8 +40,9 @@ fn old_connections_are_listed_and_can_be_cut() {
         !fence.probe().open_connections(1).unwrap().contains(first)
     });
     // Cut is cut; the agent comes back through the hook.
-    let (answer, _) =
-        fence.serve(&fence.v4, 1, || agent.ok(&format!("tcp({})", target.python())));
+    let (answer, _) = fence.serve(&fence.v4, 1, || {
+        agent.ok(&format!("tcp({})", target.python()))
+    });
     assert_eq!(answer["heard"], "hook");
 }
 

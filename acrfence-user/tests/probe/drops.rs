@@ -11,7 +11,11 @@ fn the_accounts_add_up_when_the_ring_buffer_is_much_too_small() {
     let mut dropped = 0;
     for account in &accounts {
         let lost: u64 = account.dropped.values().sum();
-        assert_eq!(account.seen, account.submitted + account.aggregated + lost, "{account:?}");
+        assert_eq!(
+            account.seen,
+            account.submitted + account.aggregated + lost,
+            "{account:?}"
+        );
         dropped += lost;
     }
     assert!(dropped > 0, "{accounts:?}");
@@ -23,14 +27,26 @@ fn the_accounts_add_up_when_the_ring_buffer_is_much_too_small() {
     assert_eq!(of("exec").dropped["ring buffer full"], 60);
 
     // The agent concerned is marked, and no other.
-    let losses: u64 = fence.probe().losses(1).unwrap().iter().map(|loss| loss.count).sum();
+    let losses: u64 = fence
+        .probe()
+        .losses(1)
+        .unwrap()
+        .iter()
+        .map(|loss| loss.count)
+        .sum();
     assert_eq!(losses, dropped);
-    assert!(fence.probe().gaps(1).contains("60 exec events dropped (ring buffer full)"));
+    assert!(
+        fence
+            .probe()
+            .gaps(1)
+            .contains("60 exec events dropped (ring buffer full)")
+    );
     assert_eq!(fence.probe().gaps(2), "");
 
     // The fence does not depend on the ring buffer.
-    let (answer, claims) =
-        fence.serve(&fence.v4, 1, || agent.ok("in_child(lambda: tcp('10.99.99.99', 443))"));
+    let (answer, claims) = fence.serve(&fence.v4, 1, || {
+        agent.ok("in_child(lambda: tcp('10.99.99.99', 443))")
+    });
     assert_eq!(answer["ok"]["heard"], "hook");
     assert!(claims[0].is_some());
 }
@@ -41,7 +57,11 @@ fn the_accounts_add_up_when_all_is_well() {
     let mut agent = fence.agent();
     agent.ok("[run(['/bin/true']) for _ in range(20)] and None");
     for account in fence.probe().accounts().unwrap() {
-        assert_eq!(account.seen, account.submitted + account.aggregated, "{account:?}");
+        assert_eq!(
+            account.seen,
+            account.submitted + account.aggregated,
+            "{account:?}"
+        );
     }
     assert_eq!(fence.probe().gaps(1), "");
 }
@@ -63,10 +83,16 @@ fn a_receiver_that_is_too_slow_is_told() {
             Received::Missed(count) => missed += count,
         }
     }
-    let submitted: u64 = fence.probe().accounts().unwrap().iter().map(|a| match a.sort {
-        // These go into maps.
-        "redirect" | "establish" => 0,
-        _ => a.submitted,
-    }).sum();
+    let submitted: u64 = fence
+        .probe()
+        .accounts()
+        .unwrap()
+        .iter()
+        .map(|a| match a.sort {
+            // These go into maps.
+            "redirect" | "establish" => 0,
+            _ => a.submitted,
+        })
+        .sum();
     assert_eq!(got + missed, submitted);
 }

@@ -96,9 +96,18 @@ fn exec_by_a_thread_keeps_the_identity() {
     assert_eq!(status, 5 << 8);
     fence.probe().drain();
     let all: Vec<_> = std::iter::from_fn(|| events.try_event()).collect();
-    let born = all.iter().find(|e| matches!(e.what, What::Born { .. })).unwrap();
-    let exec = all.iter().find(|e| matches!(e.what, What::Executed(_))).unwrap();
-    let exit = all.iter().find(|e| matches!(e.what, What::Exited { .. })).unwrap();
+    let born = all
+        .iter()
+        .find(|e| matches!(e.what, What::Born { .. }))
+        .unwrap();
+    let exec = all
+        .iter()
+        .find(|e| matches!(e.what, What::Executed(_)))
+        .unwrap();
+    let exit = all
+        .iter()
+        .find(|e| matches!(e.what, What::Exited { .. }))
+        .unwrap();
     assert_eq!(born.process, exec.process);
     assert_eq!(born.process, exit.process);
 }

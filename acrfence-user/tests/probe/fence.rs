@@ -10,9 +10,11 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc;
 
-use acrfence_common::{Claim, ClientKey, SocketRecord};
-use acrfence_user::probe::{Account, Claimed, Events, Listeners, Probe, ProbeEvent, Received, Settings};
-use aya::maps::{Map, MapData};
+use acrfence_common::{Claim, ClientKey, Config, SocketRecord};
+use acrfence_user::probe::{
+    Account, Claimed, Events, Listeners, Probe, ProbeEvent, Received, Settings,
+};
+use aya::maps::{Array, HashMap, Map, MapData};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use serde_json::Value;
 
@@ -101,23 +103,17 @@ impl Fence {
         accounts.into_iter().find(|a| a.sort == sort).unwrap()
     }
 
-    /// What the kernel is told, read past the probe.
-    pub fn config<C: aya::Pod>(&self) -> C {
+    /// What the kernel is told, past the probe.
+    pub fn config_map(&self) -> Array<MapData, Config> {
         let map = MapData::from_pin(self.place.pins.join("CONFIG")).unwrap();
-        let array = aya::maps::Array::<_, C>::try_from(Map::Array(map)).unwrap();
-        array.get(&0, 0).unwrap()
+        Array::try_from(Map::Array(map)).unwrap()
     }
 
     /// Writes into a kernel table, past the probe.
     pub fn put<K: aya::Pod, V: aya::Pod>(&self, name: &str, key: &K, value: &V) {
         let map = MapData::from_pin(self.place.pins.join(name)).unwrap();
-        if name == "CONFIG" {
-            let mut array = aya::maps::Array::<_, V>::try_from(Map::Array(map)).unwrap();
-            array.set(0, value, 0).unwrap();
-        } else {
-            let mut table = aya::maps::HashMap::<_, K, V>::try_from(Map::HashMap(map)).unwrap();
-            table.insert(key, value, 0).unwrap();
-        }
+        let mut table = HashMap::<_, K, V>::try_from(Map::HashMap(map)).unwrap();
+        table.insert(key, value, 0).unwrap();
     }
 
     /// How many entries a kernel table of sockets has.
@@ -125,10 +121,10 @@ impl Fence {
         let map = MapData::from_pin(self.place.pins.join(name)).unwrap();
         let map = Map::HashMap(map);
         if name == "SOCKETS" {
-            let table = aya::maps::HashMap::<_, u64, SocketRecord>::try_from(map).unwrap();
+            let table = HashMap::<_, u64, SocketRecord>::try_from(map).unwrap();
             table.keys().count()
         } else {
-            let table = aya::maps::HashMap::<_, ClientKey, Claim>::try_from(map).unwrap();
+            let table = HashMap::<_, ClientKey, Claim>::try_from(map).unwrap();
             table.keys().count()
         }
     }
@@ -203,26 +199,32 @@ impl Place {
     }
 }
 
+impl Place {
+    /// Ends everything in the cgroup.
+    pub fn kill(&self) {
+        let _ = std::fs::write(self.cgroup.join("cgroup.kill"), "1");
+        // The kernel says when the last one is gone.
+        let Ok(events) = std::fs::File::open(self.cgroup.join("cgroup.events")) else {
+            return;
+        };
+        while std::fs::read_to_string(self.cgroup.join("cgroup.events"))
+            .is_ok_and(|text| text.contains("populated 1"))
+        {
+            let mut fds = [PollFd::new(events.as_fd(), PollFlags::POLLPRI)];
+            if poll(&mut fds, PollTimeout::from(5000u16)) == Ok(0) {
+                return;
+            }
+        }
+    }
+}
+
 impl Drop for Place {
     fn drop(&mut self) {
         if self.cgroup.as_os_str().is_empty() {
             return;
         }
         let _ = Probe::remove_pins(&self.pins);
-        let _ = std::fs::write(self.cgroup.join("cgroup.kill"), "1");
-        // The kernel says when the last one is gone.
-        if let Ok(events) = std::fs::File::open(self.cgroup.join("cgroup.events")) {
-            loop {
-                let text = std::fs::read_to_string(self.cgroup.join("cgroup.events"));
-                if !text.is_ok_and(|text| text.contains("populated 1")) {
-                    break;
-                }
-                let mut fds = [PollFd::new(events.as_fd(), PollFlags::POLLPRI)];
-                if poll(&mut fds, PollTimeout::from(2000u16)) == Ok(0) {
-                    break;
-                }
-            }
-        }
+        self.kill();
         let _ = std::fs::remove_dir(&self.cgroup);
     }
 }
@@ -398,7 +400,10 @@ pub fn wait_for_some<T>(what: &str, mut done: impl FnMut() -> Option<T>) -> T {
         if let Some(value) = done() {
             return value;
         }
-        assert!(std::time::Instant::now() < limit, "waited in vain for {what}");
+        assert!(
+            std::time::Instant::now() < limit,
+            "waited in vain for {what}"
+        );
         std::thread::sleep(std::time::Duration::from_millis(2));
     }
 }

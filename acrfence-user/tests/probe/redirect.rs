@@ -28,16 +28,27 @@ fn a_tracked_connection_reaches_the_daemon_and_the_agent_sees_its_real_peer() {
 fn so_does_one_that_is_made_without_waiting_or_with_its_first_bytes() {
     let fence = Fence::new();
     let mut agent = fence.agent();
-    let (answer, claims) = fence.serve(&fence.v4, 1, || agent.ok("nonblocking('10.99.99.99', 443)"));
+    let (answer, claims) =
+        fence.serve(&fence.v4, 1, || agent.ok("nonblocking('10.99.99.99', 443)"));
     assert_eq!(answer["started"], "EINPROGRESS");
     assert_eq!(answer["error"], 0);
     assert_eq!(answer["peer"], json!(["10.99.99.99", 443]));
-    assert_eq!(claims[0].unwrap().original, "10.99.99.99:443".parse().unwrap());
+    assert_eq!(
+        claims[0].unwrap().original,
+        "10.99.99.99:443".parse().unwrap()
+    );
 
-    let (answer, claims) = fence.serve(&fence.v4, 1, || agent.ok("fast_open('10.88.88.88', 80)"));
+    agent.start("fast_open('10.88.88.88', 80)");
+    let (mut stream, from) = accept(&fence.v4);
+    let claim = fence.probe().claim(from).unwrap();
+    assert_eq!(claim.original, "10.88.88.88:80".parse().unwrap());
+    let mut said = String::new();
+    BufReader::new(&stream).read_line(&mut said).unwrap();
+    assert_eq!(said, "hello\n");
+    stream.write_all(b"hook\n").unwrap();
+    let answer = &agent.answer()["ok"];
     assert_eq!(answer["peer"], json!(["10.88.88.88", 80]));
     assert_eq!(answer["heard"], "hook");
-    assert_eq!(claims[0].unwrap().original, "10.88.88.88:80".parse().unwrap());
 }
 
 #[test]
@@ -46,12 +57,19 @@ fn ipv6_and_ipv4_mapped_into_it_are_redirected_as_well() {
     let mut agent = fence.agent();
     let (answer, claims) = fence.serve(&fence.v6, 1, || agent.ok("tcp('2001:db8::9', 443)"));
     assert_eq!(answer["peer"], json!(["2001:db8::9", 443]));
-    assert_eq!(claims[0].unwrap().original, "[2001:db8::9]:443".parse().unwrap());
+    assert_eq!(
+        claims[0].unwrap().original,
+        "[2001:db8::9]:443".parse().unwrap()
+    );
 
-    let (answer, claims) = fence.serve(&fence.v4, 1, || agent.ok("tcp('::ffff:10.99.99.99', 8443)"));
+    let (answer, claims) =
+        fence.serve(&fence.v4, 1, || agent.ok("tcp('::ffff:10.99.99.99', 8443)"));
     assert_eq!(answer["peer"], json!(["::ffff:10.99.99.99", 8443]));
     assert_eq!(answer["heard"], "hook");
-    assert_eq!(claims[0].unwrap().original, "10.99.99.99:8443".parse().unwrap());
+    assert_eq!(
+        claims[0].unwrap().original,
+        "10.99.99.99:8443".parse().unwrap()
+    );
 }
 
 #[test]
@@ -59,8 +77,9 @@ fn loopback_destinations_are_fenced_too() {
     let fence = Fence::new();
     let target = Target::new("127.0.0.1:0");
     let mut agent = fence.agent();
-    let (answer, claims) =
-        fence.serve(&fence.v4, 1, || agent.ok(&format!("tcp({})", target.python())));
+    let (answer, claims) = fence.serve(&fence.v4, 1, || {
+        agent.ok(&format!("tcp({})", target.python()))
+    });
     assert_eq!(answer["heard"], "hook");
     assert_eq!(answer["peer"], json!(["127.0.0.1", target.addr.port()]));
     assert_eq!(claims[0].unwrap().original, target.addr);
@@ -122,7 +141,10 @@ fn two_hundred_connections_at_once_are_told_apart() {
     }
     assert_eq!(seen.len(), MANY);
     let redirects = fence.account("redirect");
-    assert_eq!((redirects.seen, redirects.submitted), (MANY as u64, MANY as u64));
+    assert_eq!(
+        (redirects.seen, redirects.submitted),
+        (MANY as u64, MANY as u64)
+    );
 }
 
 #[test]
@@ -148,7 +170,9 @@ fn a_failed_connection_leaves_nothing_behind() {
     for _ in 0..50 {
         assert_eq!(agent.errno("tcp('10.99.99.99', 443)"), "ECONNREFUSED");
     }
-    wait_for("the sockets to be forgotten", || fence.entries("SOCKETS") == 0);
+    wait_for("the sockets to be forgotten", || {
+        fence.entries("SOCKETS") == 0
+    });
     assert_eq!(fence.entries("CLIENTS"), 0);
 }
 
@@ -158,12 +182,17 @@ fn nobody_may_connect_to_the_listener_by_himself() {
     let mut agent = fence.agent();
     let port = fence.v4.local_addr().unwrap().port();
     for host in ["127.0.0.1", "0.0.0.0", "::ffff:127.0.0.1", "::1"] {
-        assert_eq!(agent.errno(&format!("tcp('{host}', {port})")), "EPERM", "{host}");
+        assert_eq!(
+            agent.errno(&format!("tcp('{host}', {port})")),
+            "EPERM",
+            "{host}"
+        );
     }
     // Whoever is not tracked gets through, but nobody is behind the connection.
     let mut outsider = fence.puppet();
-    let (_, claims) =
-        fence.serve(&fence.v4, 1, || outsider.ok(&format!("tcp('127.0.0.1', {port})")));
+    let (_, claims) = fence.serve(&fence.v4, 1, || {
+        outsider.ok(&format!("tcp('127.0.0.1', {port})"))
+    });
     assert_eq!(claims, [None]);
 }
 
@@ -182,8 +211,16 @@ fn quic_is_refused_and_counted_and_other_datagrams_pass() {
     fence.probe().drain();
     let mut refused = 0;
     while let Some(event) = events.try_event() {
-        if let What::Connected { peer, treatment, protocol } = event.what {
-            assert_eq!((peer.port(), treatment, protocol), (443, Treatment::RefusedQuic, 17));
+        if let What::Connected {
+            peer,
+            treatment,
+            protocol,
+        } = event.what
+        {
+            assert_eq!(
+                (peer.port(), treatment, protocol),
+                (443, Treatment::RefusedQuic, 17)
+            );
             refused += 1;
         }
     }
@@ -203,7 +240,9 @@ fn destinations_that_policy_passes_are_left_alone_and_reported() {
     fence.probe().set_passes(&[target.addr]).unwrap();
     let answer = agent.ok(&format!("tcp({})", target.python()));
     assert_eq!(answer["heard"], "target");
-    let (answer, _) = fence.serve(&fence.v4, 1, || agent.ok(&format!("tcp({})", other.python())));
+    let (answer, _) = fence.serve(&fence.v4, 1, || {
+        agent.ok(&format!("tcp({})", other.python()))
+    });
     assert_eq!(answer["heard"], "hook");
     fence.probe().drain();
     let passed = std::iter::from_fn(|| events.try_event())
@@ -214,13 +253,24 @@ fn destinations_that_policy_passes_are_left_alone_and_reported() {
     assert_eq!(passed, 1);
 
     // Any port of an address, and any address with a port.
-    fence.probe().set_passes(&["127.0.0.1:0".parse().unwrap()]).unwrap();
-    assert_eq!(agent.ok(&format!("tcp({})", other.python()))["heard"], "target");
+    fence
+        .probe()
+        .set_passes(&["127.0.0.1:0".parse().unwrap()])
+        .unwrap();
+    assert_eq!(
+        agent.ok(&format!("tcp({})", other.python()))["heard"],
+        "target"
+    );
     let any = format!("0.0.0.0:{}", other.addr.port());
     fence.probe().set_passes(&[any.parse().unwrap()]).unwrap();
-    assert_eq!(agent.ok(&format!("tcp({})", other.python()))["heard"], "target");
+    assert_eq!(
+        agent.ok(&format!("tcp({})", other.python()))["heard"],
+        "target"
+    );
     fence.probe().set_passes(&[]).unwrap();
-    let (answer, _) = fence.serve(&fence.v4, 1, || agent.ok(&format!("tcp({})", other.python())));
+    let (answer, _) = fence.serve(&fence.v4, 1, || {
+        agent.ok(&format!("tcp({})", other.python()))
+    });
     assert_eq!(answer["heard"], "hook");
 }
 
@@ -237,8 +287,9 @@ fn the_daemon_itself_is_exempt_even_inside_a_tree() {
     assert!(tree.iter().all(|process| process.tgid != daemon));
     let answer = ancestor.ok(&format!("relay(\"tcp({})\")", target.python()));
     assert_eq!(answer["heard"], "target");
-    let (answer, _) =
-        fence.serve(&fence.v4, 1, || ancestor.ok(&format!("tcp({})", target.python())));
+    let (answer, _) = fence.serve(&fence.v4, 1, || {
+        ancestor.ok(&format!("tcp({})", target.python()))
+    });
     assert_eq!(answer["heard"], "hook");
 }
 
@@ -254,7 +305,10 @@ fn without_a_listener_in_its_network_namespace_a_connection_fails() {
 
 #[test]
 fn when_the_daemon_ends_policy_decides() {
-    for (policy, expected) in [(DaemonDown::Closed, None), (DaemonDown::Open, Some("target"))] {
+    for (policy, expected) in [
+        (DaemonDown::Closed, None),
+        (DaemonDown::Open, Some("target")),
+    ] {
         let place = Place::new();
         let target = Target::new("127.0.0.1:0");
         let mut keeper = Puppet::new(&place.cgroup);

@@ -19,7 +19,10 @@ fn every_restore_primitive_is_noticed() {
     let seen: Vec<_> = std::iter::from_fn(|| events.try_event())
         .filter(|event| event.process.tgid == outsider.pid())
         .filter_map(|event| match event.what {
-            What::Restoring { primitive, argument } => {
+            What::Restoring {
+                primitive,
+                argument,
+            } => {
                 assert_eq!(event.agent, None);
                 Some((primitive, argument))
             }

@@ -2,7 +2,7 @@
 
 use std::process::{Command, Stdio};
 
-use acrfence_common::{ABI, Config};
+use acrfence_common::ABI;
 use acrfence_user::probe::{Membership, Probe, ProbeError};
 
 use crate::fence::{Fence, Place, Puppet, Target};
@@ -31,13 +31,20 @@ fn crash(place: &Place, agent: u32) {
         .args(["--exact", "takeover::daemon_that_crashes", "--nocapture"])
         .env(
             "ACRFENCE_TEST_CRASH",
-            format!("{} {} {agent}", place.cgroup.display(), place.pins.display()),
+            format!(
+                "{} {} {agent}",
+                place.cgroup.display(),
+                place.pins.display()
+            ),
         )
         .stdout(Stdio::null())
         .stderr(Stdio::null())
         .status()
         .unwrap();
-    assert!(std::os::unix::process::ExitStatusExt::signal(&status).is_some(), "{status}");
+    assert!(
+        std::os::unix::process::ExitStatusExt::signal(&status).is_some(),
+        "{status}"
+    );
 }
 
 #[test]
@@ -91,9 +98,10 @@ fn a_second_daemon_on_the_same_hooks_is_refused() {
 #[test]
 fn hooks_of_another_version_are_not_taken_over() {
     let fence = Fence::new();
-    let mut config = fence.config::<Config>();
+    let mut map = fence.config_map();
+    let mut config = map.get(&0, 0).unwrap();
     config.abi = ABI + 1;
-    fence.put("CONFIG", &0u32, &config);
+    map.set(0, config, 0).unwrap();
     let place = fence.abandon();
     let error = Probe::attach(place.settings()).err().unwrap();
     assert!(
@@ -112,13 +120,19 @@ fn release_leaves_nothing_behind() {
     fence.probe().track(agent.pid(), 1).unwrap();
     let place = fence.release();
     assert!(!pins.exists());
-    assert_eq!(agent.ok(&format!("tcp({})", target.python()))["heard"], "target");
+    assert_eq!(
+        agent.ok(&format!("tcp({})", target.python()))["heard"],
+        "target"
+    );
 
     // What a dead daemon left can be taken out without one.
     crash(&place, agent.pid());
     assert_eq!(agent.errno(&format!("tcp({})", target.python())), "EPERM");
     Probe::remove_pins(&place.pins).unwrap();
-    assert_eq!(agent.ok(&format!("tcp({})", target.python()))["heard"], "target");
+    assert_eq!(
+        agent.ok(&format!("tcp({})", target.python()))["heard"],
+        "target"
+    );
     assert!(!pins.exists());
     // Doing it twice is no error.
     Probe::remove_pins(&place.pins).unwrap();
@@ -141,10 +155,14 @@ fn the_next_daemon_can_attach_to_another_cgroup() {
     ));
     // Its sockets belong to the old cgroup, where no hook is any more.
     let target = Target::new("127.0.0.1:0");
-    assert_eq!(agent.ok(&format!("tcp({})", target.python()))["heard"], "target");
+    assert_eq!(
+        agent.ok(&format!("tcp({})", target.python()))["heard"],
+        "target"
+    );
     let mut other = Puppet::new(&elsewhere.cgroup);
     fence.probe().track(other.pid(), 2).unwrap();
-    let (answer, _) =
-        fence.serve(&fence.v4, 1, || other.ok(&format!("tcp({})", target.python())));
+    let (answer, _) = fence.serve(&fence.v4, 1, || {
+        other.ok(&format!("tcp({})", target.python()))
+    });
     assert_eq!(answer["heard"], "hook");
 }

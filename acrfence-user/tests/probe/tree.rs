@@ -1,8 +1,9 @@
 //! Who belongs to an agent.
 
 use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicBool, Ordering};
 
-use acrfence_common::{Config, Tracked};
+use acrfence_common::Tracked;
 use acrfence_user::probe::{ExitStatus, Membership, What};
 use acrfence_user::words::ProcessIdentity;
 use serde_json::json;
@@ -54,44 +55,65 @@ fn an_existing_tree_is_found_whole() {
     let process = fence.probe().process(found[0]).unwrap();
     assert!(process.exe.contains("python"), "{process:?}");
     assert_eq!(process.argv[1], "-c");
-    assert_eq!(fence.probe().membership(outsider.pid()).unwrap(), Membership::Outside);
+    assert_eq!(
+        fence.probe().membership(outsider.pid()).unwrap(),
+        Membership::Outside
+    );
 }
 
 #[test]
 fn nobody_born_during_the_walk_is_missed() {
-    for round in 0..5 {
-        let fence = Fence::new();
+    let fence = Fence::new();
+    let config = fence.config_map();
+    let mut during = 0;
+    let mut rounds = 0;
+    // A walk takes a few milliseconds: not every storm falls into one.
+    while during < 5 && rounds < 100 {
+        rounds += 1;
         let mut root = fence.puppet();
+        let pid = root.pid();
         let pipes = root.ok("storm(6, 12)");
-        let (go, done) = (pipes[0].as_i64().unwrap(), pipes[1].as_i64().unwrap());
-        // The storm breaks when the walk has begun.
+        let (go, done) = (&pipes[0], &pipes[1]);
+        let over = AtomicBool::new(false);
         std::thread::scope(|scope| {
-            let storm = scope.spawn(|| {
-                while fence.config::<Config>().walking == 0 {
-                    std::hint::spin_loop();
+            let (watching, is_watching) = std::sync::mpsc::channel();
+            let (over, config) = (&over, &config);
+            // The storm breaks when the walk has begun.
+            let storm = scope.spawn(move || {
+                watching.send(()).unwrap();
+                let mut walking = false;
+                while !walking && !over.load(Ordering::Relaxed) {
+                    walking = config.get(&0, 0).unwrap().walking == 1;
                 }
                 root.ok(&format!("os.write({go}, b'xxxxxx')"));
                 root.ok(&format!("[len(os.read({done}, 1)) for _ in range(6)]"));
+                (root, walking)
             });
-            // Long enough a walk that the storm falls into it: the same agent's walk is repeated
-            // by letting it go, which must not lose anybody either.
-            fence.probe().track(root_pid(&fence), 1).unwrap();
-            storm.join().unwrap();
-        });
-        let everybody = fence.place.pids();
-        assert!(everybody.len() > 6 * 12, "{}", everybody.len());
-        let missed: Vec<_> = everybody
-            .iter()
-            .filter(|&&pid| {
-                !matches!(fence.probe().membership(pid), Ok(Membership::Inside { agent: 1, .. }))
-            })
-            .collect();
-        assert!(missed.is_empty(), "round {round}: {missed:?} of {}", everybody.len());
-    }
-}
+            is_watching.recv().unwrap();
+            fence.probe().track(pid, 1).unwrap();
+            over.store(true, Ordering::Relaxed);
+            let (_root, walking) = storm.join().unwrap();
+            during += u32::from(walking);
 
-fn root_pid(fence: &Fence) -> u32 {
-    *fence.place.pids().iter().min().unwrap()
+            let everybody = fence.place.pids();
+            assert!(everybody.len() > 6 * 12, "{}", everybody.len());
+            let missed: Vec<_> = everybody
+                .iter()
+                .filter(|&&pid| {
+                    let membership = fence.probe().membership(pid);
+                    !matches!(membership, Ok(Membership::Inside { agent: 1, .. }))
+                })
+                .collect();
+            assert!(
+                missed.is_empty(),
+                "round {rounds}: {missed:?} of {}",
+                everybody.len()
+            );
+        });
+        fence.place.kill();
+        fence.probe().untrack(1).unwrap();
+    }
+    assert!(during > 0, "no storm fell into a walk");
 }
 
 #[test]
@@ -104,7 +126,9 @@ fn exit_takes_a_process_out_and_says_how_it_ended() {
         agent.ok("run(['/bin/sh', '-c', 'kill -9 $$'])"),
     ]
     .map(|run| run[0].as_u64().unwrap() as u32);
-    wait_for("both to leave", || fence.probe().tracked().unwrap().len() == 1);
+    wait_for("both to leave", || {
+        fence.probe().tracked().unwrap().len() == 1
+    });
     fence.probe().drain();
     let mut ends = vec![];
     while let Some(event) = events.try_event() {
@@ -112,7 +136,13 @@ fn exit_takes_a_process_out_and_says_how_it_ended() {
             ends.push((event.process.tgid, status));
         }
     }
-    assert_eq!(ends, [(first, ExitStatus::Code(3)), (second, ExitStatus::Signal(9))]);
+    assert_eq!(
+        ends,
+        [
+            (first, ExitStatus::Code(3)),
+            (second, ExitStatus::Signal(9))
+        ]
+    );
     assert_eq!(fence.probe().membership(first).unwrap(), Membership::Gone);
     // It is remembered for a while.
     let processes = fence.probe().processes(1);
@@ -126,17 +156,22 @@ fn a_process_with_threads_ends_with_the_last_of_them() {
     let mut events = fence.probe().events();
     let mut agent = fence.agent();
     // The first thread ends; another one goes on and connects.
-    let code = "in_child(lambda: lone_thread(lambda: tcp('10.99.99.99', 443)))";
-    let (_, claims) = fence.serve(&fence.v4, 1, || agent.ok(code));
+    let code = "lone_thread(lambda: tcp('10.99.99.99', 443))";
+    let (status, claims) = fence.serve(&fence.v4, 1, || agent.ok(code));
+    assert_eq!(status, 7 << 8);
     let process = claims[0].unwrap().process;
     wait_for("the process to leave", || {
         !fence.probe().tracked().unwrap().contains_key(&process)
     });
     fence.probe().drain();
-    let ends = std::iter::from_fn(|| events.try_event())
-        .filter(|e| e.process == process && matches!(e.what, What::Exited { .. }))
-        .count();
-    assert_eq!(ends, 1);
+    let ends: Vec<_> = std::iter::from_fn(|| events.try_event())
+        .filter(|e| e.process == process)
+        .filter_map(|e| match e.what {
+            What::Exited { status } => Some(status),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(ends, [ExitStatus::Code(7)]);
 }
 
 #[test]
@@ -153,18 +188,28 @@ fn a_process_that_gets_a_used_pid_is_not_taken_for_the_old_one() {
 
     // Somebody outside gets the pid.
     let mut outsider = fence.puppet();
-    assert_eq!(outsider.ok(&format!("clone_at({pid}, ['/bin/sleep', '60'])")), json!(pid));
+    assert_eq!(
+        outsider.ok(&format!("clone_at({pid}, ['/bin/sleep', '60'])")),
+        json!(pid)
+    );
     assert_eq!(fence.probe().membership(pid).unwrap(), Membership::Outside);
     assert!(fence.probe().process(old).unwrap().exited.is_some());
 
     // Even when the end of the old one went unnoticed.
-    let stale = Tracked { start_ns: old.start_ns, agent: 1, parent: 0 };
+    let stale = Tracked {
+        start_ns: old.start_ns,
+        agent: 1,
+        parent: 0,
+    };
     fence.put("TRACKED", &pid, &stale);
     fence.put("TRACKED", &outsider.pid(), &stale);
     assert_eq!(fence.probe().membership(pid).unwrap(), Membership::Outside);
     let answer = outsider.ok(&format!("tcp({})", target.python()));
     assert_eq!(answer["heard"], "target");
-    let young = ProcessIdentity { tgid: pid, start_ns: 1 };
+    let young = ProcessIdentity {
+        tgid: pid,
+        start_ns: 1,
+    };
     assert!(fence.probe().process(young).is_none());
 }
 

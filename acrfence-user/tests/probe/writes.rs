@@ -26,7 +26,10 @@ fn fence() -> Fence {
 #[test]
 fn pipes_and_socketpairs_are_reported_with_their_first_bytes() {
     let fence = fence();
-    let seen = writes(&fence, "[pipe_write(b'to a pipe'), pair_write(b'x' * 1000)] and None");
+    let seen = writes(
+        &fence,
+        "[pipe_write(b'to a pipe'), pair_write(b'x' * 1000)] and None",
+    );
     assert_eq!(seen.len(), 2, "{seen:?}");
     assert_eq!(seen[0].channel, Channel::Pipe);
     assert_eq!(seen[0].data, b"to a pipe");
@@ -54,7 +57,10 @@ fn every_way_of_writing_is_seen() {
         ("s.send(b'abcde')", "abcde"),
         ("s.sendmsg([b'abc', b'de'])", "abc"),
         ("s.sendmsg([b'', b'abcde'])", "abcde"),
-        ("os.sendfile(s.fileno(), os.open('/bin/sh', os.O_RDONLY), 0, 5)", ""),
+        (
+            "os.sendfile(s.fileno(), os.open('/bin/sh', os.O_RDONLY), 0, 5)",
+            "",
+        ),
     ] {
         let code = format!("with_pair(lambda s: {call})");
         let seen = writes(&fence, &code);
@@ -118,7 +124,9 @@ fn a_busy_channel_is_reported_once_and_counted_whole() {
     // What a process wrote outlives it.
     agent.ok("in_child(lambda: with_pipe(lambda w: os.write(w, b'x' * 70)))");
     drop(agent);
-    wait_for("the agent to end", || fence.probe().tracked().unwrap().is_empty());
+    wait_for("the agent to end", || {
+        fence.probe().tracked().unwrap().is_empty()
+    });
     let after = fence.probe().traffic(1).unwrap()["pipe"];
     assert!(after.bytes >= total.bytes + 70);
 }
