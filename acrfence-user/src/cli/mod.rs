@@ -115,7 +115,6 @@ pub fn main() -> ExitCode {
         Command::Daemon(args) => return daemon::run(&global, args),
         Command::Completions(args) => completions::run(args),
         Command::Doctor => doctor::run(&global),
-        Command::Judge(args) => judge::run(judge::JudgeArgs { json: global.json, ..args }),
         other => on_runtime(answer(global, other)),
     };
     match done {
@@ -148,8 +147,12 @@ async fn answer(global: Global, command: Command) -> anyhow::Result<()> {
         Command::Deny(args) => restore::deny(&client, &global, args).await,
         Command::Resolve(args) => restore::resolve(&client, &global, args).await,
         Command::Ca(args) => ca::run(&client, &global, args).await,
+        Command::Judge(args) => {
+            let args = judge::JudgeArgs { json: global.json, ..args };
+            judge::run(args, &mut std::io::stdout().lock()).await
+        }
         Command::Log(args) => log::run(&client, &global, args).await,
-        Command::Run(_) | Command::Judge(_) | Command::Daemon(_) | Command::Completions(_) | Command::Doctor => Ok(()),
+        Command::Run(_) | Command::Daemon(_) | Command::Completions(_) | Command::Doctor => Ok(()),
     }
 }
 
