@@ -3,6 +3,8 @@
 //!
 //! The test binary starts itself as the victim. `ACRFENCE_FULL=1` runs thousands of random kills.
 
+#![expect(clippy::unwrap_used, reason = "a test: what fails ends it")]
+
 use std::collections::BTreeMap;
 use std::io::{self, BufRead as _, BufReader, Write as _};
 use std::ops::{Bound, ControlFlow};
