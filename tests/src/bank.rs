@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use anyhow::Result;
+use anyhow::{Result, anyhow};
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
@@ -173,24 +173,33 @@ impl Bank {
     }
 }
 
-/// An order as it is sent, for tests that choose every field and their order.
-pub fn order_json(to: &str, amount: u64, reference: &str) -> String {
-    json!({
-        "to": to, "amount": amount, "currency": "EUR", "reference": reference,
-        "requested_at": "2031-02-03T09:12:04Z",
-    })
-    .to_string()
+/// An order to pay `amount` EUR to `to`, as a client writes it now: with a reference and a time of
+/// its own.
+pub fn order(to: &str, amount: u64) -> Result<String> {
+    let (reference, now) = (reference()?, jiff::Timestamp::now());
+    Ok(format!(
+        r#"{{"to": {}, "amount": {amount}, "currency": "EUR", "reference": "{reference}", "requested_at": "{now:.0}"}}"#,
+        Value::from(to)
+    ))
 }
 
-/// The same intent as [`order_json`] as a model writes it anew: another reference, another time,
-/// the keys in another order.
-pub fn rewritten_order_json(to: &str, amount: u64, reference: &str) -> String {
-    let quoted = |text: &str| Value::from(text).to_string();
-    format!(
-        r#"{{"requested_at": "2031-02-03T09:19:51Z", "reference": {}, "currency": "EUR", "amount": {amount}, "to": {}}}"#,
-        quoted(reference),
-        quoted(to)
-    )
+/// The same intent as [`order`], as a model writes it anew: another reference, another time, the keys
+/// in another order.
+pub fn rewritten_order(to: &str, amount: u64) -> Result<String> {
+    let (reference, now) = (reference()?, jiff::Timestamp::now());
+    Ok(format!(
+        r#"{{"requested_at": "{now:.0}", "reference": "{reference}", "currency": "EUR", "amount": {amount}, "to": {}}}"#,
+        Value::from(to)
+    ))
+}
+
+/// A reference as clients make them up.
+pub fn reference() -> Result<String> {
+    let mut bytes = [0; 16];
+    getrandom::fill(&mut bytes).map_err(|e| anyhow!("no randomness for a reference: {e}"))?;
+    let hex = hex::encode(bytes);
+    let parts = [0..8, 8..12, 12..16, 16..20, 20..32].map(|part| &hex[part]);
+    Ok(format!("pay-{}", parts.join("-")))
 }
 
 async fn transfer(State(books): State<Arc<Books>>, Json(order): Json<Order>) -> Response {

@@ -41,7 +41,7 @@ impl Screen {
             Tone::Quoted => "33",
         };
         let mut who = format!("{who:<7}");
-        for part in wrapped(what, 88) {
+        for part in wrapped(what, 89) {
             self.print(&format!(
                 "   {} {}",
                 self.paint("2", &who),

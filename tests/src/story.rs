@@ -176,7 +176,7 @@ pub fn tell(screen: &Screen, fence: &Fence, authority: &Authority) -> Result<Mea
 const CHECKPOINT: &str = "planned";
 
 /// Why the agent forgets.
-const KILLED: &str = "and is killed before it can note it down";
+const KILLED: &str = "killed before it can note it down";
 
 /// What an agent is asked to do.
 struct Task {
@@ -227,6 +227,20 @@ impl Got {
     /// Whether it is a refusal of that kind.
     fn is(&self, code: &str) -> bool {
         self.status == 409 && self.body["code"] == code
+    }
+
+    /// What a refusal says, without what a person may read in the agent's log.
+    fn reasons(&self) -> Vec<String> {
+        let text = |value: &Value| value.as_str().map(String::from);
+        let differences = self.body["fields"].as_array().into_iter().flatten();
+        text(&self.body["title"])
+            .into_iter()
+            .chain(differences.filter(|d| d["class"] != "volatile").map(|d| {
+                let [path, recorded, restored] = ["path", "recorded", "restored"]
+                    .map(|name| text(&d[name]).unwrap_or_else(|| "nothing".into()));
+                format!("{path}: {recorded} → {restored}")
+            }))
+            .collect()
     }
 }
 
@@ -285,7 +299,7 @@ impl Teller<'_> {
             body: serde_json::from_str(body).unwrap_or_else(|_| Value::from(body)),
         };
         let reference = match request["reference"].as_str() {
-            Some(reference) => format!(", {}", shortened(reference, 12)),
+            Some(reference) => format!(", {}", shortened(reference, 8)),
             None => String::new(),
         };
         let id = got.body["id"].as_str().unwrap_or("");
@@ -295,12 +309,8 @@ impl Teller<'_> {
             line = format!("{} ({remark})", line.trim_end());
         }
         self.screen.line("agent", &line, Tone::Plain);
-        if got.status >= 400 {
-            for part in ["title", "detail"] {
-                if let Some(text) = got.body[part].as_str() {
-                    self.screen.line("", text, Tone::Quoted);
-                }
-            }
+        for line in got.reasons() {
+            self.screen.line("", &line, Tone::Quoted);
         }
         Ok(got)
     }

@@ -1,7 +1,7 @@
 //! What is left when something is killed in the middle.
 
 use acrfence_tests::authority::Authority;
-use acrfence_tests::bank::{Bank, order_json, rewritten_order_json};
+use acrfence_tests::bank::{Bank, order, rewritten_order};
 use acrfence_tests::client::{Client, bare_python};
 use acrfence_tests::fence::Fence;
 use acrfence_tests::process::{Running, run};
@@ -14,10 +14,9 @@ const TRANSFERS: &str = "/v1/transfers";
 const SHORT_HOLD: &str = "[fence]\nhold_timeout = \"1s\"\n";
 
 /// Starts a payment whose answer the bank withholds, and returns when the bank has booked it.
-fn paying(fence: &Fence, bank: &Bank, reference: &str) -> Result<Running> {
+fn paying(fence: &Fence, bank: &Bank) -> Result<Running> {
     bank.hold_answers();
-    let client =
-        Client::Requests.post(&bank.url(TRANSFERS), &order_json("alice", 100, reference))?;
+    let client = Client::Requests.post(&bank.url(TRANSFERS), &order("alice", 100)?)?;
     let life = Running::start("buyer", &mut fence.launch("buyer", &client)?)?;
     bank.wait_for_orders(1)?;
     Ok(life)
@@ -39,7 +38,7 @@ fn a_daemon_killed_before_the_answer_leaves_the_payment_in_doubt() -> Result<()>
     let bank = Bank::start(&authority)?;
     let mut fence = Fence::start_with(&[&authority.root()], SHORT_HOLD)?;
     let url = bank.url(TRANSFERS);
-    let life = paying(&fence, &bank, "pay-1")?;
+    let life = paying(&fence, &bank)?;
     fence.kill()?;
     assert!(!life.finish()?.ok());
     bank.release_answers();
@@ -49,7 +48,7 @@ fn a_daemon_killed_before_the_answer_leaves_the_payment_in_doubt() -> Result<()>
 
     // The same payment again is held, not sent, until a person says what became of the first.
     fence.say(&["restored", "buyer"])?;
-    let again = Client::Requests.post(&url, &rewritten_order_json("alice", 100, "pay-2"))?;
+    let again = Client::Requests.post(&url, &rewritten_order("alice", 100)?)?;
     let held = Client::Requests.answer(&fence.run("buyer", &again)?)?;
     assert_eq!(held.status, 409, "{}", held.body);
     let problem: Value = serde_json::from_str(&held.body)?;
@@ -66,7 +65,7 @@ fn a_daemon_killed_before_the_answer_leaves_the_payment_in_doubt() -> Result<()>
     std::fs::write(&answer, r#"{"id": "tr_000001", "status": "booked"}"#)?;
     fence.say(&["resolve", &effect, "--happened", &answer.to_string_lossy()])?;
     fence.say(&["restored", "buyer"])?;
-    let third = Client::Requests.post(&url, &rewritten_order_json("alice", 100, "pay-3"))?;
+    let third = Client::Requests.post(&url, &rewritten_order("alice", 100)?)?;
     let answered = Client::Requests.answer(&fence.run("buyer", &third)?)?;
     assert!(answered.body.contains("tr_000001"), "{}", answered.body);
     assert_eq!(bank.payments(), 1);
@@ -78,7 +77,7 @@ fn a_payment_in_doubt_that_did_not_happen_may_be_sent() -> Result<()> {
     let authority = Authority::new()?;
     let bank = Bank::start(&authority)?;
     let mut fence = Fence::start_with(&[&authority.root()], SHORT_HOLD)?;
-    let life = paying(&fence, &bank, "pay-1")?;
+    let life = paying(&fence, &bank)?;
     fence.kill()?;
     drop(life);
     bank.release_answers();
@@ -87,7 +86,7 @@ fn a_payment_in_doubt_that_did_not_happen_may_be_sent() -> Result<()> {
     fence.say(&["restored", "buyer"])?;
     fence.say(&["resolve", &effect, "--did-not-happen"])?;
     let url = bank.url(TRANSFERS);
-    let again = Client::Requests.post(&url, &rewritten_order_json("alice", 100, "pay-2"))?;
+    let again = Client::Requests.post(&url, &rewritten_order("alice", 100)?)?;
     assert_eq!(
         Client::Requests
             .answer(&fence.run("buyer", &again)?)?
@@ -103,16 +102,17 @@ fn an_agent_killed_before_the_answer_loses_no_outcome() -> Result<()> {
     let authority = Authority::new()?;
     let bank = Bank::start(&authority)?;
     let fence = Fence::start(&authority)?;
-    let mut life = paying(&fence, &bank, "pay-1")?;
+    let mut life = paying(&fence, &bank)?;
     life.kill()?;
     bank.release_answers();
     // The restored agent's call waits for the outcome if it is not there yet.
     fence.say(&["restored", "buyer"])?;
     let url = bank.url(TRANSFERS);
-    let again = Client::Requests.post(&url, &rewritten_order_json("alice", 100, "pay-2"))?;
+    let again = Client::Requests.post(&url, &rewritten_order("alice", 100)?)?;
     let answer = Client::Requests.answer(&fence.run("buyer", &again)?)?;
     assert_eq!(answer.status, 201);
-    assert!(answer.body.contains("pay-1"), "{}", answer.body);
+    let first = &bank.ledger()[0].order.reference;
+    assert!(answer.body.contains(first), "{}", answer.body);
     assert_eq!(bank.payments(), 1);
     assert_eq!(only_effect(&fence)?.1, "completed");
     Ok(())
@@ -123,11 +123,11 @@ fn a_twin_waits_for_the_call_that_is_on_its_way() -> Result<()> {
     let authority = Authority::new()?;
     let bank = Bank::start(&authority)?;
     let fence = Fence::start(&authority)?;
-    let mut life = paying(&fence, &bank, "pay-1")?;
+    let mut life = paying(&fence, &bank)?;
     life.kill()?;
     fence.say(&["restored", "buyer"])?;
     let url = bank.url(TRANSFERS);
-    let again = Client::Requests.post(&url, &rewritten_order_json("alice", 100, "pay-2"))?;
+    let again = Client::Requests.post(&url, &rewritten_order("alice", 100)?)?;
     let twin = Running::start("the twin", &mut fence.launch("buyer", &again)?)?;
     // It is held while the first is running; a read-only call beside it is not.
     let ledger = bare_python("connection.py", &[&bank.url("/v1/connection")])?;
@@ -138,7 +138,8 @@ fn a_twin_waits_for_the_call_that_is_on_its_way() -> Result<()> {
     bank.release_answers();
     let answer = Client::Requests.answer(&twin.finish()?)?;
     assert_eq!(answer.status, 201);
-    assert!(answer.body.contains("pay-1"), "{}", answer.body);
+    let first = &bank.ledger()[0].order.reference;
+    assert!(answer.body.contains(first), "{}", answer.body);
     assert_eq!(bank.payments(), 1);
     Ok(())
 }
@@ -188,7 +189,7 @@ fn a_restart_of_the_daemon_forgets_nothing() -> Result<()> {
     let bank = Bank::start(&authority)?;
     let mut fence = Fence::start(&authority)?;
     let url = bank.url(TRANSFERS);
-    let body = order_json("alice", 100, "pay-1");
+    let body = order("alice", 100)?;
     let first =
         Client::Requests.answer(&fence.run("buyer", &Client::Requests.post(&url, &body)?)?)?;
     let before = fence.effects("buyer")?;
@@ -196,7 +197,7 @@ fn a_restart_of_the_daemon_forgets_nothing() -> Result<()> {
     fence.start_again()?;
     assert_eq!(fence.effects("buyer")?, before);
     fence.say(&["restored", "buyer"])?;
-    let body = rewritten_order_json("alice", 100, "pay-2");
+    let body = rewritten_order("alice", 100)?;
     let second =
         Client::Requests.answer(&fence.run("buyer", &Client::Requests.post(&url, &body)?)?)?;
     assert_eq!(second, first);

@@ -2,7 +2,7 @@
 
 use acrfence_tests::approval::Approval;
 use acrfence_tests::authority::Authority;
-use acrfence_tests::bank::{Bank, CLOSED_ACCOUNT, Options, order_json, rewritten_order_json};
+use acrfence_tests::bank::{Bank, CLOSED_ACCOUNT, Options, order, rewritten_order};
 use acrfence_tests::client::{Answer, Client, answers, bare_python, plain, post_all};
 use acrfence_tests::fence::Fence;
 use acrfence_tests::process::Running;
@@ -23,17 +23,12 @@ fn pays_once(client: Client, version: &str) -> Result<()> {
     let fence = Fence::start(&authority)?;
     let url = bank.url(TRANSFERS);
 
-    let first = pay(&fence, client, &url, &order_json("alice", 100, "pay-1"))?;
+    let first = pay(&fence, client, &url, &order("alice", 100)?)?;
     assert_eq!((first.status, first.http.as_str()), (201, version));
     assert_eq!((bank.payments(), bank.connections()), (1, 1));
 
     fence.say(&["restored", "buyer"])?;
-    let second = pay(
-        &fence,
-        client,
-        &url,
-        &rewritten_order_json("alice", 100, "pay-2"),
-    )?;
+    let second = pay(&fence, client, &url, &rewritten_order("alice", 100)?)?;
     assert_eq!(second, first);
     // Nothing was sent, nor was a connection opened to see.
     assert_eq!((bank.payments(), bank.connections()), (1, 1));
@@ -72,20 +67,10 @@ fn an_address_instead_of_a_name_is_fenced() -> Result<()> {
     let bank = Bank::start(&authority)?;
     let fence = Fence::start(&authority)?;
     let url = bank.url(TRANSFERS).replace("localhost", "127.0.0.1");
-    let first = pay(
-        &fence,
-        Client::Curl,
-        &url,
-        &order_json("alice", 100, "pay-1"),
-    )?;
+    let first = pay(&fence, Client::Curl, &url, &order("alice", 100)?)?;
     assert_eq!(first.status, 201);
     fence.say(&["restored", "buyer"])?;
-    let second = pay(
-        &fence,
-        Client::Curl,
-        &url,
-        &rewritten_order_json("alice", 100, "pay-2"),
-    )?;
+    let second = pay(&fence, Client::Curl, &url, &rewritten_order("alice", 100)?)?;
     assert_eq!(second, first);
     assert_eq!(bank.payments(), 1);
     Ok(())
@@ -105,7 +90,7 @@ fn a_service_on_one_address_of_its_name_is_reached() -> Result<()> {
         },
     )?;
     let fence = Fence::start(&authority)?;
-    let body = order_json("alice", 100, "pay-1");
+    let body = order("alice", 100)?;
     let mut command = Client::Curl.post(&bank.url(TRANSFERS), &body)?;
     let both = format!("localhost:{}:[::1],127.0.0.1", bank.port());
     command.args(["--resolve", &both]);
@@ -127,15 +112,10 @@ fn http_in_the_clear_is_fenced() -> Result<()> {
     )?;
     let fence = Fence::start(&authority)?;
     let url = bank.url(TRANSFERS);
-    let first = pay(
-        &fence,
-        Client::Requests,
-        &url,
-        &order_json("alice", 100, "pay-1"),
-    )?;
+    let first = pay(&fence, Client::Requests, &url, &order("alice", 100)?)?;
     assert_eq!(first.status, 201);
     fence.say(&["restored", "buyer"])?;
-    let body = rewritten_order_json("alice", 100, "pay-2");
+    let body = rewritten_order("alice", 100)?;
     assert_eq!(pay(&fence, Client::Requests, &url, &body)?, first);
     assert_eq!(bank.payments(), 1);
     Ok(())
@@ -146,10 +126,7 @@ fn no_restore_no_fence() -> Result<()> {
     let authority = Authority::new()?;
     let bank = Bank::start(&authority)?;
     let fence = Fence::start(&authority)?;
-    let twice = [
-        order_json("alice", 100, "pay-1"),
-        rewritten_order_json("alice", 100, "pay-2"),
-    ];
+    let twice = [order("alice", 100)?, rewritten_order("alice", 100)?];
     let command = post_all(&bank.url(TRANSFERS), &[&twice[0], &twice[1]])?;
     let got = answers(&fence.run("buyer", &command)?)?;
     assert_eq!([got[0].status, got[1].status], [201, 201]);
@@ -164,17 +141,12 @@ fn each_effect_answers_once_in_a_timeline() -> Result<()> {
     let bank = Bank::start(&authority)?;
     let fence = Fence::start(&authority)?;
     let url = bank.url(TRANSFERS);
-    let first = pay(
-        &fence,
-        Client::Requests,
-        &url,
-        &order_json("alice", 100, "pay-1"),
-    )?;
+    let first = pay(&fence, Client::Requests, &url, &order("alice", 100)?)?;
     fence.say(&["restored", "buyer"])?;
     // The first makes up for the forgotten payment; the second means another one.
     let again = [
-        rewritten_order_json("alice", 100, "pay-2"),
-        rewritten_order_json("alice", 100, "pay-3"),
+        rewritten_order("alice", 100)?,
+        rewritten_order("alice", 100)?,
     ];
     let command = post_all(&url, &[&again[0], &again[1]])?;
     let got = answers(&fence.run("buyer", &command)?)?;
@@ -191,15 +163,10 @@ fn restores_of_restores_pay_once() -> Result<()> {
     let bank = Bank::start(&authority)?;
     let fence = Fence::start(&authority)?;
     let url = bank.url(TRANSFERS);
-    let first = pay(
-        &fence,
-        Client::Requests,
-        &url,
-        &order_json("alice", 100, "pay-1"),
-    )?;
+    let first = pay(&fence, Client::Requests, &url, &order("alice", 100)?)?;
     for life in 2..5 {
         fence.say(&["restored", "buyer"])?;
-        let body = rewritten_order_json("alice", 100, &format!("pay-{life}"));
+        let body = rewritten_order("alice", 100)?;
         assert_eq!(
             pay(&fence, Client::Requests, &url, &body)?,
             first,
@@ -216,11 +183,11 @@ fn what_was_refused_may_be_tried_again() -> Result<()> {
     let bank = Bank::start(&authority)?;
     let fence = Fence::start(&authority)?;
     let url = bank.url(TRANSFERS);
-    let body = order_json(CLOSED_ACCOUNT, 100, "pay-1");
+    let body = order(CLOSED_ACCOUNT, 100)?;
     assert_eq!(pay(&fence, Client::Requests, &url, &body)?.status, 422);
     assert_eq!(fence.effects("buyer")?[0]["status"], "failed");
     fence.say(&["restored", "buyer"])?;
-    let body = order_json("alice", 100, "pay-2");
+    let body = order("alice", 100)?;
     assert_eq!(pay(&fence, Client::Requests, &url, &body)?.status, 201);
     assert_eq!(bank.payments(), 1);
     Ok(())
@@ -232,15 +199,10 @@ fn another_amount_is_stopped_until_a_fork() -> Result<()> {
     let bank = Bank::start(&authority)?;
     let fence = Fence::start(&authority)?;
     let url = bank.url(TRANSFERS);
-    let first = pay(
-        &fence,
-        Client::Requests,
-        &url,
-        &order_json("alice", 100, "pay-1"),
-    )?;
+    let first = pay(&fence, Client::Requests, &url, &order("alice", 100)?)?;
     fence.say(&["restored", "buyer"])?;
 
-    let dearer = rewritten_order_json("alice", 250, "pay-2");
+    let dearer = rewritten_order("alice", 250)?;
     let stopped = pay(&fence, Client::Requests, &url, &dearer)?;
     assert_eq!(stopped.status, 409);
     let problem: Value = serde_json::from_str(&stopped.body)?;
@@ -258,8 +220,8 @@ fn another_amount_is_stopped_until_a_fork() -> Result<()> {
     fence.say(&["fork", "buyer"])?;
     // A fork allows other things, not the same thing again.
     let both = [
-        rewritten_order_json("alice", 250, "pay-3"),
-        rewritten_order_json("alice", 100, "pay-4"),
+        rewritten_order("alice", 250)?,
+        rewritten_order("alice", 100)?,
     ];
     let got = answers(&fence.run("buyer", &post_all(&url, &[&both[0], &both[1]])?)?)?;
     assert_eq!(got[0].status, 201);
@@ -274,27 +236,20 @@ fn a_restore_to_a_checkpoint_remembers_what_came_before_it() -> Result<()> {
     let bank = Bank::start(&authority)?;
     let fence = Fence::start(&authority)?;
     let url = bank.url(TRANSFERS);
-    pay(
-        &fence,
-        Client::Requests,
-        &url,
-        &order_json("alice", 100, "pay-1"),
-    )?;
+    pay(&fence, Client::Requests, &url, &order("alice", 100)?)?;
     fence.say(&["checkpoint", "buyer", "after-the-first"])?;
     fence.say(&["restored", "buyer", "--to", "after-the-first"])?;
     // It knows of its payment and means a second one.
-    let body = rewritten_order_json("alice", 100, "pay-2");
+    let body = rewritten_order("alice", 100)?;
     assert_eq!(pay(&fence, Client::Requests, &url, &body)?.status, 201);
     assert_eq!(bank.payments(), 2);
     assert_eq!(fence.effects("buyer")?.len(), 2);
     // Restored there again, it knows of the first and has forgotten the second.
     fence.say(&["restored", "buyer", "--to", "after-the-first"])?;
-    let body = rewritten_order_json("alice", 100, "pay-3");
-    assert!(
-        pay(&fence, Client::Requests, &url, &body)?
-            .body
-            .contains("pay-2")
-    );
+    let body = rewritten_order("alice", 100)?;
+    let answer = pay(&fence, Client::Requests, &url, &body)?;
+    let second = &bank.ledger()[1].order.reference;
+    assert!(answer.body.contains(second), "{}", answer.body);
     assert_eq!(bank.payments(), 2);
     Ok(())
 }
@@ -356,25 +311,38 @@ fn a_restart_that_nobody_explained_is_held_for_a_person() -> Result<()> {
     let authority = Authority::new()?;
     let bank = Bank::start(&authority)?;
     let fence = Fence::start_with(&[&authority.root()], "[fence]\nhold_timeout = \"1s\"\n")?;
-    let url = bank.url(TRANSFERS);
-    let first = pay(
-        &fence,
-        Client::Requests,
-        &url,
-        &order_json("alice", 100, "pay-1"),
-    )?;
-    let body = rewritten_order_json("alice", 100, "pay-2");
-    let held = pay(&fence, Client::Requests, &url, &body)?;
-    assert_eq!(held.status, 409, "{}", held.body);
+    let state = fence.place().scratch().join("state.json");
+    let (state, service) = (state.to_string_lossy(), bank.url(""));
+    let arguments = [
+        "--state",
+        &state,
+        "--service",
+        &service,
+        "--do",
+        "pay",
+        "--to",
+        "alice",
+        "--amount",
+        "100",
+    ];
+    let agent = bare_python("agent.py", &arguments)?;
+    let mut life = Running::start("buyer", &mut fence.launch("buyer", &agent)?)?;
+    life.wait_for("checkpoint")?;
+    life.tell("go on")?;
+    let first = life.wait_for("answer 201")?;
+    life.kill()?;
+
+    let mut life = Running::start("buyer", &mut fence.launch("buyer", &agent)?)?;
+    let held = life.wait_for("answer 409")?;
     let holds = fence.ask(&["holds"])?;
     assert_eq!(holds.len(), 1, "{holds:?}");
     let hold = holds[0]["id"].as_str().unwrap_or_default();
-    assert!(held.body.contains(hold), "{hold} is not in {}", held.body);
+    assert!(held.contains(hold), "{hold} is not in {held}");
     assert_eq!(bank.payments(), 1);
 
     fence.say(&["approve", hold, "--as", "replay"])?;
-    let body = rewritten_order_json("alice", 100, "pay-3");
-    assert_eq!(pay(&fence, Client::Requests, &url, &body)?, first);
+    life.tell("try again")?;
+    assert_eq!(life.wait_for("answer 201")?, first);
     assert_eq!(bank.payments(), 1);
     Ok(())
 }
@@ -385,14 +353,9 @@ fn observing_stops_nothing_and_tells_what_it_would_have_done() -> Result<()> {
     let bank = Bank::start(&authority)?;
     let fence = Fence::start_with(&[&authority.root()], "[fence]\nmode = \"observe\"\n")?;
     let url = bank.url(TRANSFERS);
-    pay(
-        &fence,
-        Client::Requests,
-        &url,
-        &order_json("alice", 100, "pay-1"),
-    )?;
+    pay(&fence, Client::Requests, &url, &order("alice", 100)?)?;
     fence.say(&["restored", "buyer"])?;
-    let body = rewritten_order_json("alice", 100, "pay-2");
+    let body = rewritten_order("alice", 100)?;
     assert_eq!(pay(&fence, Client::Requests, &url, &body)?.status, 201);
     assert_eq!(bank.payments(), 2);
     assert_eq!(fence.effects("buyer")?.len(), 2);
@@ -408,12 +371,7 @@ fn a_told_restore_is_never_taken_for_an_untold_one() -> Result<()> {
     let bank = Bank::start(&authority)?;
     let fence = Fence::start(&authority)?;
     let url = bank.url(TRANSFERS);
-    pay(
-        &fence,
-        Client::Requests,
-        &url,
-        &order_json("alice", 100, "pay-1"),
-    )?;
+    pay(&fence, Client::Requests, &url, &order("alice", 100)?)?;
     let lives = rounds(20);
     for _ in 0..lives {
         fence.say(&["restored", "buyer"])?;

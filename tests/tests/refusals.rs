@@ -4,7 +4,7 @@ use std::os::unix::process::CommandExt as _;
 use std::process::Command;
 
 use acrfence_tests::authority::Authority;
-use acrfence_tests::bank::{Bank, order_json};
+use acrfence_tests::bank::{Bank, order};
 use acrfence_tests::client::{Client, plain, trusting};
 use acrfence_tests::fence::{Fence, Place, acrfence};
 use acrfence_tests::process::{Ended, run};
@@ -128,7 +128,7 @@ fn an_upstream_that_nobody_vouches_for() -> Result<()> {
     // The daemon does not trust the bank's authority.
     let fence = Fence::start_with(&[], "")?;
     let url = bank.url("/v1/transfers");
-    let command = Client::Requests.post(&url, &order_json("alice", 100, "pay-1"))?;
+    let command = Client::Requests.post(&url, &order("alice", 100)?)?;
     let got = Client::Requests.answer(&fence.run("buyer", &command)?)?;
     assert_eq!(got.status, 502, "{}", got.body);
     assert!(got.body.contains("certificate"), "{}", got.body);
@@ -148,7 +148,7 @@ fn an_agent_that_does_not_trust_the_fence() -> Result<()> {
     let url = bank.url("/v1/transfers");
     // Its own opinion of whom to trust comes after the one that `run` handed it.
     let mut command = plain("env");
-    let curl = Client::Curl.post(&url, &order_json("alice", 100, "pay-1"))?;
+    let curl = Client::Curl.post(&url, &order("alice", 100)?)?;
     command
         .arg(format!("CURL_CA_BUNDLE={}", authority.root().display()))
         .arg(format!("SSL_CERT_FILE={}", authority.root().display()))
@@ -217,7 +217,7 @@ fn trust_in_the_bank_alone_is_what_the_sceptic_has() -> Result<()> {
     let authority = Authority::new()?;
     let bank = Bank::start(&authority)?;
     let url = bank.url("/v1/transfers");
-    let curl = Client::Curl.post(&url, &order_json("alice", 100, "pay-1"))?;
+    let curl = Client::Curl.post(&url, &order("alice", 100)?)?;
     let ended = run("curl", &mut trusting(curl, &authority.root()))?;
     assert_eq!(Client::Curl.answer(&ended)?.status, 201);
     Ok(())

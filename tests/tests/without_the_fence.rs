@@ -2,7 +2,7 @@
 
 use acrfence_tests::approval::Approval;
 use acrfence_tests::authority::Authority;
-use acrfence_tests::bank::{Bank, CLOSED_ACCOUNT, order_json, rewritten_order_json};
+use acrfence_tests::bank::{Bank, CLOSED_ACCOUNT, order, rewritten_order};
 use acrfence_tests::client::{Client, bare_python, python, trusting};
 use acrfence_tests::process::{Running, run};
 use anyhow::Result;
@@ -16,17 +16,15 @@ fn pays_twice(client: Client, version: &str) -> Result<()> {
         let command = client.post(&url, body)?;
         client.answer(&run("a client", &mut trusting(command, &authority.root()))?)
     };
-    let first = pay(&order_json("alice", 100, "pay-1"))?;
+    let body = order("alice", 100)?;
+    let first = pay(&body)?;
     assert_eq!((first.status, first.http.as_str()), (201, version));
     // The bank's own protection works, and is of no use against a new reference.
-    assert_eq!(pay(&order_json("alice", 100, "pay-1"))?.status, 200);
+    assert_eq!(pay(&body)?.status, 200);
     assert_eq!(bank.payments(), 1);
-    assert_eq!(
-        pay(&rewritten_order_json("alice", 100, "pay-2"))?.status,
-        201
-    );
+    assert_eq!(pay(&rewritten_order("alice", 100)?)?.status, 201);
     assert_eq!(bank.payments(), 2);
-    assert_eq!(pay(&order_json(CLOSED_ACCOUNT, 100, "pay-3"))?.status, 422);
+    assert_eq!(pay(&order(CLOSED_ACCOUNT, 100)?)?.status, 422);
     assert_eq!(bank.payments(), 2);
     Ok(())
 }

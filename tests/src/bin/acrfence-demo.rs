@@ -26,12 +26,13 @@ fn main() -> ExitCode {
     let arguments = Arguments::parse();
     match tell() {
         Ok(measured) => {
-            if arguments.json {
-                let line = serde_json::to_string(&measured).unwrap_or_default();
-                let _ = writeln!(std::io::stdout(), "{line}");
+            let last = if arguments.json {
+                serde_json::to_string(&measured).unwrap_or_default()
             } else {
-                println!("\nTold in {:.1} seconds.", measured.seconds);
-            }
+                format!("\nTold in {:.1} seconds.", measured.seconds)
+            };
+            // Nobody may be reading any more.
+            let _ = writeln!(std::io::stdout(), "{last}");
             if measured.as_promised() {
                 ExitCode::SUCCESS
             } else {
