@@ -284,12 +284,13 @@ impl CallJudge<'_> {
         }
         let number = u16::try_from(self.number).unwrap_or(u16::MAX);
         if lost.is_empty() {
-            if let Some(result) = self.result
-                && !undecided
-            {
-                found
-                    .results
-                    .push((self.turn, number, ResultMemory::True(result.mark)));
+            let news = match self.result {
+                Some(_) if undecided => ResultMemory::Undecided,
+                Some(result) => ResultMemory::True(result.mark),
+                None => self.call.result,
+            };
+            if news != self.call.result {
+                found.results.push((self.turn, number, news));
             }
         } else if was_true && !self.is_last {
             // It was shown before, and later turns stand on it: it was cleared to save room.

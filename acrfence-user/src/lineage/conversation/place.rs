@@ -15,6 +15,9 @@ use super::state::{Conversations, is_open};
 use super::view::{Shows, View};
 use crate::words::{EffectId, Grade, ThreadId};
 
+/// A new line that parts from the one it is judged by.
+const PARTS: Continuation = Continuation::Parts { rewinds: true };
+
 /// An id that stands in more threads than this tells none of them.
 const MOST_THREADS_OF_AN_ID: usize = 4;
 
@@ -187,13 +190,7 @@ impl<'a> Ground<'a> {
             .iter()
             .max_by_key(|c| (own_line(c.strand), c.strand.asked, c.strand.number));
         match primary {
-            Some(primary) => self.conclude(
-                primary,
-                &base,
-                evidence,
-                Grade::Certain,
-                Continuation::Parts,
-            ),
+            Some(primary) => self.conclude(primary, &base, evidence, Grade::Certain, PARTS),
             None => self.unknown_opening(thread, &candidates, evidence),
         }
     }
@@ -321,7 +318,8 @@ impl<'a> Ground<'a> {
         if self.turned.clipped {
             judged.compacted.clear();
         }
-        let absent = not_remembered_any_more(&judged, base);
+        let elsewhere = self.elsewhere(primary, &judged);
+        let absent = not_remembered_any_more(&judged, &elsewhere, base);
         let news = judged.clone().beside(strand);
         let mut findings = Vec::new();
         if !news.forgotten.is_empty() {
@@ -333,6 +331,13 @@ impl<'a> Ground<'a> {
                 grade,
             };
             findings.push(Finding::Rewind(describe(&left, evidence)));
+        } else {
+            let known = |e: &EffectId| strand.absent.iter().any(|(known, _)| known == e);
+            let effects: Vec<EffectId> = elsewhere.into_iter().filter(|e| !known(e)).collect();
+            if !effects.is_empty() {
+                let rewind = super::rewind::elsewhere(primary, &judged, effects);
+                findings.push(Finding::Rewind(rewind));
+            }
         }
         if !news.lost.is_empty() {
             findings.push(Finding::LostOutcome {
@@ -375,6 +380,38 @@ impl<'a> Ground<'a> {
             absent,
             draft: Draft::Asked(Box::new(asked)),
         }
+    }
+
+    /// Effects of lines that parted from this one by a rewind, or that this one parted from.
+    fn elsewhere(&self, primary: &Candidate<'a>, judged: &Judgement) -> Vec<EffectId> {
+        let Candidate {
+            thread,
+            strand,
+            view,
+        } = primary;
+        if strand.born_of.is_some() || strand.is_child {
+            return Vec::new();
+        }
+        let own: BTreeSet<usize> = view.path.iter().copied().collect();
+        let mut effects = Vec::new();
+        for other in &thread.strands {
+            if other.branch == strand.branch
+                || !(other.parted || strand.parted)
+                || other.born_of.is_some()
+                || other.is_child
+            {
+                continue;
+            }
+            for at in thread.path_to(other.tip) {
+                if !own.contains(&at) {
+                    thread.effects_of_turn(&thread.turns[at], &mut effects);
+                }
+            }
+        }
+        effects.sort_unstable();
+        effects.dedup();
+        effects.retain(|e| judged.remembered.binary_search(e).is_err());
+        effects
     }
 
     /// A request of a known session that shows nothing of what is known.
@@ -665,7 +702,7 @@ impl<'a> Ground<'a> {
         // An answer of this very conversation is written anew: it goes on there.
         let was_here = newest.view.calls_by_words > 0 && judged.forgotten.is_empty();
         let evidence = self.evidence_of_words(newest);
-        let how = Continuation::Parts;
+        let how = PARTS;
         (is_fresh || was_here).then(|| self.conclude(newest, &base, &evidence, Grade::Suspect, how))
     }
 
@@ -715,11 +752,13 @@ fn grade(evidence: &[Evidence]) -> Grade {
 /// remember before.
 fn not_remembered_any_more(
     judged: &Judgement,
+    elsewhere: &[EffectId],
     base: &[&Candidate<'_>],
 ) -> Vec<(EffectId, Absence)> {
     let mut absent: BTreeMap<EffectId, Absence> = BTreeMap::new();
     let before = base.iter().flat_map(|c| c.strand.absent.iter().copied());
-    for (effect, why) in before.chain(judged.absences()) {
+    let elsewhere = elsewhere.iter().map(|e| (*e, Absence::Elsewhere));
+    for (effect, why) in before.chain(judged.absences()).chain(elsewhere) {
         let known = absent.entry(effect).or_insert(why);
         *known = why.max(*known);
     }

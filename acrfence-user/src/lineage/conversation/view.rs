@@ -129,10 +129,7 @@ impl<'t> Shows<'t> {
             .pieces
             .iter()
             .rposition(|p| p.from == From::Model)?;
-        let begin = self.turned.pieces[..last]
-            .iter()
-            .rposition(|p| p.from == From::Agent)
-            .map_or(0, |at| at + 1);
+        let begin = self.answer_of(last);
         let answer = || self.turned.pieces[begin..=last].iter().rev();
         let call = answer().find_map(|p| match &p.what {
             What::Call(call) => Some(call.arguments),
@@ -176,6 +173,15 @@ impl<'t> Shows<'t> {
     pub(super) fn has_newer_window(&self, strand: &StrandMemory) -> bool {
         let window = self.turned.session.window.zip(strand.window);
         window.is_some_and(|(now, then)| now > then)
+    }
+
+    /// The first piece of the answer that a piece of the model's belongs to.
+    fn answer_of(&self, at: usize) -> usize {
+        let before = &self.turned.pieces[..at];
+        before
+            .iter()
+            .rposition(|p| p.from == From::Agent)
+            .map_or(0, |agent| agent + 1)
     }
 
     fn order_calls(&mut self, from: usize) {
@@ -345,10 +351,17 @@ impl<'t> Shows<'t> {
                 break;
             }
         }
+        // An answer with other calls is another answer, whatever it says.
+        let until = self
+            .calls
+            .iter()
+            .filter(|at| **at >= from)
+            .min()
+            .map_or(self.turned.pieces.len(), |call| self.answer_of(*call));
         let texts: Vec<(usize, Mark)> = self
             .texts
             .iter()
-            .filter(|at| **at >= from)
+            .filter(|at| (from..until).contains(*at))
             .filter_map(|at| match &self.turned.pieces[*at].what {
                 What::Words(said) => Some((*at, said.mark)),
                 _ => None,

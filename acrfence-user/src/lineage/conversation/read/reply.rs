@@ -133,7 +133,17 @@ impl ReplyReader {
 
     fn calls(&self) -> usize {
         let blocks = self.so_far.blocks.values();
-        blocks.filter(|b| b.kind == Kind::Call && b.done).count() + self.so_far.whole.len()
+        let is_call = |value: &&Value| match self.format {
+            Format::OpenAiResponses => {
+                text_of(value, "type").is_some_and(|kind| kind.ends_with("_call"))
+            }
+            Format::Gemini => {
+                value.get("functionCall").is_some() || value.get("function_call").is_some()
+            }
+            _ => true,
+        };
+        blocks.filter(|b| b.kind == Kind::Call && b.done).count()
+            + self.so_far.whole.iter().filter(is_call).count()
     }
 
     /// The form of the body, seen from its first bytes.
