@@ -100,9 +100,6 @@ pub fn sock_release(ctx: SockContext) -> i32 {
     ALLOW
 }
 
-/// IPv4 mapped into IPv6 starts with these.
-pub const MAPPED: [u8; 12] = [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff];
-
 /// An IPv4 address (network order) mapped into IPv6.
 #[inline(always)]
 pub fn mapped(ip4: u32) -> [u8; 16] {

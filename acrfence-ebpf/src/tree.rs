@@ -247,4 +247,4 @@ fn note_orphans(task: Task, parent: u32) {
 }
 
 /// A process with more children than this that ends while a tree is walked is accounted as a drop.
-const MOST_ORPHANS: u32 = 512;
+const MOST_ORPHANS: u32 = 256;

@@ -291,13 +291,17 @@ fn payload(ctx: &TracePointContext, shape: Shape) -> Payload {
 /// Sums up a vector of buffers. Beyond [`MOST_VECTORS`] buffers the length falls short.
 #[inline(always)]
 fn vectors(payload: &mut Payload, from: u64, count: u64) {
-    for i in 0..MOST_VECTORS {
-        if i >= count {
-            break;
-        }
-        let Some(vector) = user::<IoVector>(from.wrapping_add(i * 16)) else {
-            break;
-        };
+    let mut vectors = [IoVector { base: 0, len: 0 }; MOST_VECTORS];
+    let kept = if count < MOST_VECTORS as u64 {
+        count as usize
+    } else {
+        MOST_VECTORS
+    };
+    let bytes: *mut [u8; MOST_VECTORS * size_of::<IoVector>()] = (&raw mut vectors).cast();
+    if read_user(bytes, from, (kept * size_of::<IoVector>()) as u64).is_none() {
+        return;
+    }
+    for vector in vectors {
         if payload.first_len == 0 {
             payload.first = vector.base;
             payload.first_len = vector.len;
@@ -306,7 +310,7 @@ fn vectors(payload: &mut Payload, from: u64, count: u64) {
     }
 }
 
-const MOST_VECTORS: u64 = 32;
+const MOST_VECTORS: usize = 8;
 
 /// The other end of an internet socket.
 #[inline(always)]

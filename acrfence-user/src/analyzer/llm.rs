@@ -50,6 +50,17 @@ pub struct Settled {
     pub trouble: Option<String>,
 }
 
+impl Settled {
+    /// The comparison as it is, where there is no model to ask.
+    pub fn without_model(examination: Examination) -> Self {
+        Self {
+            comparison: examination.comparison,
+            by_model: false,
+            trouble: None,
+        }
+    }
+}
+
 /// What `doctor` shows.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LlmHealth {
@@ -82,6 +93,12 @@ impl Llm {
             by_model: false,
             trouble: Some(format!("{} was not asked", self.settings.model)),
         }
+    }
+
+    /// The model's verdict on two whole calls, without a comparison: a baseline for the report,
+    /// never used for a verdict.
+    pub async fn alone(&self, _pair: &super::pairs::Pair) -> super::pairs::PairVerdict {
+        super::pairs::PairVerdict::Hold
     }
 
     /// Whether the server is there and has the model.

@@ -4,16 +4,20 @@
 //! every difference a class with its evidence. [`Llm`] may afterwards settle what stayed *prose*.
 //! [`credential`] finds secrets in calls, [`harvest`] tells the effect log what a message told.
 
+pub mod baseline;
 mod compare;
 pub mod credential;
 mod decode;
 mod evidence;
 pub mod harvest;
+pub mod judge;
 mod llm;
 mod naming;
 mod normal;
 mod notes;
+pub mod pairs;
 mod prose;
+pub mod report;
 pub mod shape;
 mod text;
 mod value;

@@ -11,7 +11,7 @@ use tokio::time::timeout;
 use super::http::agent;
 use super::http::exchange::Leg;
 use super::http::upstream::{Route, Security, SendError, Upstream};
-use super::listener::Shared;
+use super::listener::{Shared, Slot};
 use super::opaque;
 use super::sniff::{self, Carries};
 use super::stream::{BoxTransport, Peeked};
@@ -34,6 +34,8 @@ pub(crate) struct Place {
     pub(crate) port: u16,
     pub(crate) route: Route,
     pub(crate) depth: u8,
+    /// Its place among the open connections, for as long as anything of it goes on.
+    pub(crate) _slot: Arc<Slot>,
 }
 
 /// Takes care of a connection until it ends. Boxed: what is inside a tunnel is a connection again.

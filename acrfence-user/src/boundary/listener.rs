@@ -9,7 +9,7 @@ use std::time::Duration;
 use anyhow::Context as _;
 use parking_lot::Mutex;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::Semaphore;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -157,21 +157,13 @@ fn take(shared: &Arc<Shared>, stream: TcpStream, from: SocketAddr) {
         reset(&stream);
         return;
     };
-    let Ok(slot) = shared.connections.clone().try_acquire_owned() else {
-        tracing::warn!(
-            "a connection of {} was dropped: too many are open",
-            caller.origin.agent
-        );
-        reset(&stream);
-        return;
-    };
-    let Some(counted) = Counted::enter(shared, &caller.origin.agent) else {
-        tracing::warn!(
-            "a connection of {} was dropped: it has too many open",
-            caller.origin.agent
-        );
-        reset(&stream);
-        return;
+    let slot = match Slot::enter(shared, &caller.origin.agent) {
+        Ok(slot) => Arc::new(slot),
+        Err(why) => {
+            tracing::warn!("a connection of {} was dropped: {why}", caller.origin.agent);
+            reset(&stream);
+            return;
+        }
     };
     if let Err(error) = stream.set_nodelay(true) {
         tracing::debug!("a socket option cannot be set: {error}");
@@ -192,35 +184,42 @@ fn take(shared: &Arc<Shared>, stream: TcpStream, from: SocketAddr) {
         port: peer.port(),
         route: Route::Direct(peer),
         depth: 0,
+        _slot: slot,
     };
-    shared.tasks.spawn(async move {
-        connection::serve(place, Box::new(stream)).await;
-        drop((counted, slot));
-    });
+    shared
+        .tasks
+        .spawn(connection::serve(place, Box::new(stream)));
 }
 
-/// One open connection of an agent.
-struct Counted {
+/// The place of one open connection.
+pub(crate) struct Slot {
     shared: Arc<Shared>,
     agent: AgentName,
+    _in_all: OwnedSemaphorePermit,
 }
 
-impl Counted {
-    fn enter(shared: &Arc<Shared>, agent: &AgentName) -> Option<Self> {
+impl Slot {
+    fn enter(shared: &Arc<Shared>, agent: &AgentName) -> Result<Self, &'static str> {
+        let in_all = shared
+            .connections
+            .clone()
+            .try_acquire_owned()
+            .map_err(|_| "too many are open in all")?;
         let mut open = shared.open.lock();
         let count = open.entry(agent.clone()).or_insert(0);
         if *count >= shared.limits().connections_per_agent {
-            return None;
+            return Err("it has too many open");
         }
         *count += 1;
-        Some(Self {
+        Ok(Self {
             shared: shared.clone(),
             agent: agent.clone(),
+            _in_all: in_all,
         })
     }
 }
 
-impl Drop for Counted {
+impl Drop for Slot {
     fn drop(&mut self) {
         let mut open = self.shared.open.lock();
         if let Some(count) = open.get_mut(&self.agent) {

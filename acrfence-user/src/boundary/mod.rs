@@ -48,13 +48,14 @@ pub trait Arbiter: Send + Sync + 'static {
     /// An opaque flow ended.
     fn opaque_ended(&self, flow: OpaqueFlow);
 
-    /// An effect was settled, and the agent was gone before its outcome could be given to it.
-    fn outcome_lost(&self, effect: EffectId) {
-        let _ = effect;
-    }
-
     /// Something kept the boundary from doing its work on a connection.
     fn trouble(&self, trouble: Trouble);
+
+    /// The agent hung up, or its connection broke, before it had the response of this effect:
+    /// forwarded or replayed, it does not know the outcome and may well send the call again.
+    fn undelivered(&self, origin: &Origin, effect: EffectId) {
+        let _ = (origin, effect);
+    }
 
     /// An MCP server told its tools: `tools` is the JSON text of the array in a `tools/list`
     /// result (one page of it), `server` the same as in [`McpRequest`](crate::words::McpRequest).

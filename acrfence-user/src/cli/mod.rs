@@ -6,6 +6,7 @@ mod completions;
 mod daemon;
 mod doctor;
 mod effects;
+mod judge;
 mod log;
 mod output;
 mod restore;
@@ -94,6 +95,8 @@ enum Command {
     Ca(ca::Ca),
     /// Look after the effect log.
     Log(log::Log),
+    /// Compare recorded and new calls from a file. Needs no daemon and no root.
+    Judge(judge::JudgeArgs),
     /// Say what this machine gives and what is lost without it. Needs root, no daemon.
     Doctor,
     /// Run the daemon.
@@ -144,6 +147,10 @@ async fn answer(global: Global, command: Command) -> anyhow::Result<()> {
         Command::Deny(args) => restore::deny(&client, &global, args).await,
         Command::Resolve(args) => restore::resolve(&client, &global, args).await,
         Command::Ca(args) => ca::run(&client, &global, args).await,
+        Command::Judge(args) => {
+            let args = judge::JudgeArgs { json: global.json, ..args };
+            judge::run(args, &mut std::io::stdout().lock()).await
+        }
         Command::Log(args) => log::run(&client, &global, args).await,
         Command::Run(_) | Command::Daemon(_) | Command::Completions(_) | Command::Doctor => Ok(()),
     }

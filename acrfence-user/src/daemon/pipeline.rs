@@ -16,7 +16,7 @@ use crate::analyzer::{credential, harvest};
 use crate::boundary::{Admission, Arbiter, OpaqueFlow, Trouble};
 use crate::effect::{EffectFilter, EffectLog, Event, HoldDecision, LogError, Prepared};
 use crate::fence::{Decision, Earlier, HoldReason, refusal, tool_key};
-use crate::lineage::Lineage;
+use crate::lineage::{Executed, Lineage};
 use crate::policy::{Config, Kind, Mode};
 use crate::words::{
     AgentName, BranchId, EffectId, Fingerprint, HoldId, Origin, Refusal, RefusalCode, Request,
@@ -298,13 +298,21 @@ impl Pipeline {
             .is_some_and(|running| running.abandoned)
     }
 
-    /// Writes down, once, that the outcome of a settled effect never reached its agent.
+    /// Writes down that the outcome of a settled effect, or its replay, never reached its agent.
     pub(super) async fn lose_outcome(&self, effect: EffectId) -> Result<(), LogError> {
         let Some(known) = self.0.log.effect(effect)? else {
             return Ok(());
         };
-        if known.status != Status::Completed || self.with_lineage(|lineage| lineage.is_lost(effect))
-        {
+        let owed = |lineage: &Lineage| {
+            let branch = lineage.current(known.thread)?;
+            let executed = Executed {
+                id: effect,
+                branch: known.branch,
+            };
+            lineage.fenced(branch.id, executed)
+        };
+        // What is fenced already is answered again anyway.
+        if known.status != Status::Completed || self.with_lineage(owed).is_some() {
             return Ok(());
         }
         self.0.doubtful.lock().insert((known.thread, known.key));
@@ -705,7 +713,7 @@ impl Arbiter for Pipeline {
         self.0.notices.trouble(trouble);
     }
 
-    fn outcome_lost(&self, effect: EffectId) {
+    fn undelivered(&self, _origin: &Origin, effect: EffectId) {
         let pipeline = self.clone();
         tokio::spawn(async move {
             if let Err(e) = pipeline.lose_outcome(effect).await {

@@ -171,6 +171,9 @@ impl Probe {
 
     /// The process with this pid, if it may become an agent's root.
     pub fn identify(&self, pid: u32) -> Result<ProcessIdentity, ProbeError> {
+        if pid == 1 {
+            return Err(ProbeError::Init);
+        }
         let Some(row) = self.row(pid)? else {
             // A thread has a directory of its own, under its process's name.
             return Err(match ProcDir::open(pid).and_then(|dir| dir.tgid()) {
@@ -180,9 +183,6 @@ impl Probe {
         };
         if row.flags & PF_KTHREAD != 0 {
             return Err(ProbeError::KernelThread(pid));
-        }
-        if pid == 1 {
-            return Err(ProbeError::Init);
         }
         let root = identity(&row);
         match self.agent_of(root)? {

@@ -27,8 +27,11 @@ pub struct Fence {
     pub ended: Mutex<Vec<OpaqueFlow>>,
     pub troubles: Mutex<Vec<Trouble>>,
     pub tools: Mutex<Vec<(String, String)>>,
+    pub undelivered: Mutex<Vec<EffectId>>,
     /// Settling waits for a permit.
     pub gate: Semaphore,
+    /// Admitting waits for a permit as well.
+    pub admitting: AtomicBool,
     pub log_is_broken: AtomicBool,
     pub opaque_is_denied: AtomicBool,
     next: AtomicU64,
@@ -45,7 +48,9 @@ impl Fence {
             ended: Mutex::default(),
             troubles: Mutex::default(),
             tools: Mutex::default(),
+            undelivered: Mutex::default(),
             gate: Semaphore::new(Semaphore::MAX_PERMITS),
+            admitting: AtomicBool::new(false),
             log_is_broken: AtomicBool::new(false),
             opaque_is_denied: AtomicBool::new(false),
             next: AtomicU64::new(1),
@@ -129,6 +134,10 @@ impl Fence {
             .collect()
     }
 
+    async fn wait(&self) {
+        let _permit = self.gate.acquire().await.unwrap();
+    }
+
     fn tell(&self) {
         self.changed.send_modify(|n| *n += 1);
     }
@@ -145,6 +154,9 @@ impl Arbiter for Door {
         let say = fence.say.lock().pop_front().unwrap_or(Say::Forward);
         let id = fence.next.fetch_add(1, Ordering::Relaxed);
         fence.tell();
+        if fence.admitting.load(Ordering::Relaxed) {
+            fence.wait().await;
+        }
         let ticket = |is_effect| -> Box<dyn Ticket> {
             Box::new(Right {
                 fence: fence.clone(),
@@ -180,6 +192,11 @@ impl Arbiter for Door {
 
     fn trouble(&self, trouble: Trouble) {
         self.0.troubles.lock().push(trouble);
+        self.0.tell();
+    }
+
+    fn undelivered(&self, _: &Origin, effect: EffectId) {
+        self.0.undelivered.lock().push(effect);
         self.0.tell();
     }
 
@@ -234,9 +251,7 @@ impl Ticket for Right {
     }
 
     async fn settle(mut self: Box<Self>, ending: Ending) -> Result<(), LogError> {
-        let permit = self.fence.gate.acquire().await.unwrap();
-        permit.forget();
-        self.fence.gate.add_permits(1);
+        self.fence.wait().await;
         self.settled = true;
         if self.fence.log_is_broken.load(Ordering::Relaxed) {
             return Err(LogError::Stopped {

@@ -1,5 +1,6 @@
 //! The boundary between real clients and real upstreams on loopback: no kernel programs, no root.
 #![allow(missing_docs)]
+#![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod fence;
 mod hook;

@@ -192,6 +192,73 @@ async fn an_agent_that_hangs_up_loses_no_outcome() {
         panic!("the outcome was lost: {:?}", hook.fence.endings.lock())
     };
     assert_eq!(recorded.body, Body::whole("paid"));
+    let effect = hook
+        .fence
+        .until("word that nobody heard it", |f| {
+            f.undelivered.lock().first().copied()
+        })
+        .await;
+    assert_eq!(effect.to_string(), "e1");
+}
+
+#[tokio::test]
+async fn the_arbiter_hears_only_of_responses_that_were_lost() {
+    let site = Site::plain(bank()).await;
+    let hook = Hook::to(site.address, Vec::new()).await;
+    let mut agent = hook.http1().await;
+    for n in 0..3 {
+        text(agent.send(post("/", &n.to_string())).await.unwrap()).await;
+    }
+    // A replay that is being decided when the agent goes away.
+    let recorded = acrfence_user::words::HttpResponse {
+        status: 200,
+        headers: Vec::new(),
+        body: Body::whole("before"),
+        trailers: Vec::new(),
+    };
+    hook.fence.admitting.store(true, Ordering::Relaxed);
+    hook.fence.close();
+    hook.fence.say(Say::Replay(Recorded::Http(recorded)));
+    let mut stream = hook.tcp().await;
+    stream
+        .write_all(b"POST / HTTP/1.1\r\nHost: b\r\nContent-Length: 1\r\n\r\n1")
+        .await
+        .unwrap();
+    hook.fence
+        .until("the call", |f| (f.calls.lock().len() == 4).then_some(()))
+        .await;
+    assert!(hook.fence.undelivered.lock().is_empty());
+    drop(stream);
+    tokio::time::sleep(Duration::from_millis(50)).await;
+    hook.fence.open();
+    let effect = hook
+        .fence
+        .until("word that nobody heard it", |f| {
+            f.undelivered.lock().first().copied()
+        })
+        .await;
+    assert_eq!(effect.to_string(), "e17");
+}
+
+#[tokio::test]
+async fn a_call_of_an_agent_that_is_gone_is_not_sent() {
+    let site = Site::plain(bank()).await;
+    let hook = Hook::to(site.address, Vec::new()).await;
+    hook.fence.admitting.store(true, Ordering::Relaxed);
+    hook.fence.close();
+    let mut stream = hook.tcp().await;
+    stream
+        .write_all(b"POST / HTTP/1.1\r\nHost: b\r\nContent-Length: 1\r\n\r\n1")
+        .await
+        .unwrap();
+    hook.fence
+        .until("the call", |f| f.calls.lock().first().cloned())
+        .await;
+    drop(stream);
+    tokio::time::sleep(Duration::from_millis(50)).await;
+    hook.fence.open();
+    assert!(matches!(hook.fence.ending().await, Ending::NotSent { .. }));
+    assert_eq!(site.accepted(), 0);
 }
 
 #[tokio::test]

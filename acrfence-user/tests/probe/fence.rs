@@ -3,14 +3,18 @@
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc;
 
-use acrfence_user::probe::{Claimed, Listeners, Probe, Settings};
+use acrfence_common::{Claim, ClientKey, Config, SocketRecord};
+use acrfence_user::probe::{
+    Account, Claimed, Events, Listeners, Probe, ProbeEvent, Received, Settings,
+};
+use aya::maps::{Array, HashMap, Map, MapData};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use serde_json::Value;
 
@@ -81,7 +85,7 @@ impl Fence {
             let server = scope.spawn(move || {
                 (0..count)
                     .map(|_| {
-                        let (mut stream, from) = listener.accept().unwrap();
+                        let (mut stream, from) = accept(listener);
                         let claim = self.probe().claim(from);
                         let _ = stream.write_all(b"hook\n");
                         claim
@@ -91,6 +95,44 @@ impl Fence {
             let result = meanwhile();
             (result, server.join().unwrap())
         })
+    }
+
+    /// The accounts of one sort.
+    pub fn account(&self, sort: &str) -> Account {
+        let accounts = self.probe().accounts().unwrap();
+        accounts.into_iter().find(|a| a.sort == sort).unwrap()
+    }
+
+    /// What the kernel is told, past the probe.
+    pub fn config_map(&self) -> Array<MapData, Config> {
+        let map = MapData::from_pin(self.place.pins.join("CONFIG")).unwrap();
+        Array::try_from(Map::Array(map)).unwrap()
+    }
+
+    /// Writes into a kernel table, past the probe.
+    pub fn put<K: aya::Pod, V: aya::Pod>(&self, name: &str, key: &K, value: &V) {
+        let map = MapData::from_pin(self.place.pins.join(name)).unwrap();
+        let mut table = HashMap::<_, K, V>::try_from(Map::HashMap(map)).unwrap();
+        table.insert(key, value, 0).unwrap();
+    }
+
+    /// How many entries a kernel table of sockets has.
+    pub fn entries(&self, name: &str) -> usize {
+        let map = MapData::from_pin(self.place.pins.join(name)).unwrap();
+        let map = Map::HashMap(map);
+        if name == "SOCKETS" {
+            let table = HashMap::<_, u64, SocketRecord>::try_from(map).unwrap();
+            table.keys().count()
+        } else {
+            let table = HashMap::<_, ClientKey, Claim>::try_from(map).unwrap();
+            table.keys().count()
+        }
+    }
+
+    /// Takes the hooks out.
+    pub fn release(mut self) -> Place {
+        self.probe.take().unwrap().release().unwrap();
+        std::mem::replace(&mut self.place, Place::none())
     }
 
     /// Leaves the hooks in place, as a crash would.
@@ -157,26 +199,32 @@ impl Place {
     }
 }
 
+impl Place {
+    /// Ends everything in the cgroup.
+    pub fn kill(&self) {
+        let _ = std::fs::write(self.cgroup.join("cgroup.kill"), "1");
+        // The kernel says when the last one is gone.
+        let Ok(events) = std::fs::File::open(self.cgroup.join("cgroup.events")) else {
+            return;
+        };
+        while std::fs::read_to_string(self.cgroup.join("cgroup.events"))
+            .is_ok_and(|text| text.contains("populated 1"))
+        {
+            let mut fds = [PollFd::new(events.as_fd(), PollFlags::POLLPRI)];
+            if poll(&mut fds, PollTimeout::from(5000u16)) == Ok(0) {
+                return;
+            }
+        }
+    }
+}
+
 impl Drop for Place {
     fn drop(&mut self) {
         if self.cgroup.as_os_str().is_empty() {
             return;
         }
         let _ = Probe::remove_pins(&self.pins);
-        let _ = std::fs::write(self.cgroup.join("cgroup.kill"), "1");
-        // The kernel says when the last one is gone.
-        if let Ok(events) = std::fs::File::open(self.cgroup.join("cgroup.events")) {
-            loop {
-                let text = std::fs::read_to_string(self.cgroup.join("cgroup.events"));
-                if !text.is_ok_and(|text| text.contains("populated 1")) {
-                    break;
-                }
-                let mut fds = [PollFd::new(events.as_fd(), PollFlags::POLLPRI)];
-                if poll(&mut fds, PollTimeout::from(2000u16)) == Ok(0) {
-                    break;
-                }
-            }
-        }
+        self.kill();
         let _ = std::fs::remove_dir(&self.cgroup);
     }
 }
@@ -229,6 +277,7 @@ impl Puppet {
 
     pub fn answer(&mut self) -> Value {
         let mut line = String::new();
+        wait_readable(self.stdout.get_ref().as_fd(), "an answer");
         self.stdout.read_line(&mut line).unwrap();
         let answer: Value = serde_json::from_str(&line).unwrap();
         assert!(answer.get("error").is_none(), "{answer}");
@@ -311,4 +360,50 @@ fn cgroup2() -> PathBuf {
             (fields.next()? == "cgroup2").then(|| place.into())
         })
         .expect("no cgroup2 hierarchy is mounted")
+}
+
+/// Events without what was missed, which must not happen in these tests.
+pub trait EventsExt {
+    fn try_event(&mut self) -> Option<ProbeEvent>;
+}
+
+impl EventsExt for Events {
+    fn try_event(&mut self) -> Option<ProbeEvent> {
+        match self.try_next()? {
+            Received::Event(event) => Some((*event).clone()),
+            Received::Missed(count) => panic!("missed {count} events"),
+        }
+    }
+}
+
+/// Accepts the connection that must come now.
+pub fn accept(listener: &TcpListener) -> (TcpStream, SocketAddr) {
+    wait_readable(listener.as_fd(), "a connection");
+    listener.accept().unwrap()
+}
+
+fn wait_readable(fd: BorrowedFd<'_>, what: &str) {
+    let mut fds = [PollFd::new(fd, PollFlags::POLLIN)];
+    let ready = poll(&mut fds, PollTimeout::from(30_000u16)).unwrap();
+    assert_eq!(ready, 1, "waited in vain for {what}");
+}
+
+/// Waits for something the kernel does in its own time, and tells nobody when.
+pub fn wait_for(what: &str, mut done: impl FnMut() -> bool) {
+    wait_for_some(what, || done().then_some(()));
+}
+
+/// The same for something that yields a value.
+pub fn wait_for_some<T>(what: &str, mut done: impl FnMut() -> Option<T>) -> T {
+    let limit = std::time::Instant::now() + std::time::Duration::from_secs(20);
+    loop {
+        if let Some(value) = done() {
+            return value;
+        }
+        assert!(
+            std::time::Instant::now() < limit,
+            "waited in vain for {what}"
+        );
+        std::thread::sleep(std::time::Duration::from_millis(2));
+    }
 }

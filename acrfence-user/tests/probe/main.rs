@@ -2,5 +2,13 @@
 //!
 //! Every test has a cgroup, a pin directory and listeners of its own, so they run side by side.
 
+mod connections;
+mod drops;
+mod exec;
 mod fence;
 mod redirect;
+mod refusals;
+mod restore;
+mod takeover;
+mod tree;
+mod writes;

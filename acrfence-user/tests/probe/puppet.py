@@ -62,11 +62,11 @@ def in_child(f):
             answer = {"ok": f()}
         except OSError as e:
             answer = {"errno": errno.errorcode.get(e.errno, str(e))}
-        os.write(w, json.dumps(answer).encode())
+        os.write(w, json.dumps(answer).encode() + b"\n")
         os._exit(0)
     os.close(w)
     with os.fdopen(r, "rb") as pipe:
-        answer = json.loads(pipe.read())
+        answer = json.loads(pipe.readline())
     os.waitpid(pid, 0)
     return answer
 
@@ -85,12 +85,12 @@ def in_daemon(f):
             answer = {"ok": f(), "pid": os.getpid()}
         except OSError as e:
             answer = {"errno": errno.errorcode.get(e.errno, str(e))}
-        os.write(w, json.dumps(answer).encode())
+        os.write(w, json.dumps(answer).encode() + b"\n")
         os._exit(0)
     os.close(w)
     os.waitpid(pid, 0)
     with os.fdopen(r, "rb") as pipe:
-        return json.loads(pipe.read())
+        return json.loads(pipe.readline())
 
 
 def in_thread(f):
@@ -165,10 +165,9 @@ def udp(host, port, connect):
 def fast_open(host, port):
     """Connects and sends in one call."""
     s = socket.socket(family(host), socket.SOCK_STREAM)
-    s.settimeout(10)
     s.sendto(b"hello\n", 0x20000000, (host, port))
-    heard = s.makefile().readline().strip()
     peer = s.getpeername()
+    heard = s.makefile().readline().strip()
     s.close()
     return {"peer": peer[:2], "heard": heard}
 
@@ -194,6 +193,161 @@ def storm(workers, births):
             while True:
                 signal.pause()
     return [go_w, done_r]
+
+
+def pipe_write(data):
+    with_pipe(lambda w: os.write(w, data))
+
+
+def with_pipe(f):
+    r, w = os.pipe()
+    try:
+        return f(w)
+    finally:
+        os.close(r)
+        os.close(w)
+
+
+def pair_write(data):
+    with_pair(lambda s: s.send(data))
+
+
+def with_pair(f):
+    a, b = socket.socketpair()
+    try:
+        return f(a)
+    finally:
+        a.close()
+        b.close()
+
+
+def unix_write(path, data):
+    s = socket.socket(socket.AF_UNIX)
+    s.connect(path)
+    s.sendall(data)
+    s.close()
+
+
+def keep_quic():
+    s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    s.connect(("127.0.0.1", 443))
+    kept.append(s)
+
+
+def keep_listener():
+    s = socket.socket()
+    s.bind(("127.0.0.1", 0))
+    s.listen()
+    kept.append(s)
+
+
+def drained(s):
+    """Reads to the end, past the greeting."""
+    s.settimeout(10)
+    rest = b""
+    while chunk := s.recv(100):
+        rest += chunk
+    return rest.replace(b"target\n", b"").decode()
+
+
+def relay_child():
+    """A child that is told what to do by `relay`."""
+    global relay_pipes
+    to_r, to_w = os.pipe()
+    from_r, from_w = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        out = os.fdopen(from_w, "w")
+        for line in os.fdopen(to_r):
+            print(json.dumps(eval(json.loads(line), globals())), file=out, flush=True)
+        os._exit(0)
+    relay_pipes = (os.fdopen(to_w, "w"), os.fdopen(from_r))
+    return pid
+
+
+def relay(code):
+    print(json.dumps(code), file=relay_pipes[0], flush=True)
+    return json.loads(relay_pipes[1].readline())
+
+
+def unshare_net():
+    if libc.unshare(0x40000000) != 0:
+        raise OSError(ctypes.get_errno(), "unshare")
+
+
+def lone_thread(f):
+    """A process whose first thread has ended; another one runs `f`. Gives its status."""
+    pid = os.fork()
+    if pid == 0:
+        me = os.getpid()
+
+        def run():
+            while open(f"/proc/self/task/{me}/stat").read().rsplit(")")[1].split()[0] != "Z":
+                time.sleep(0.001)
+            f()
+            os._exit(7)
+
+        threading.Thread(target=run).start()
+        # Ends this thread alone.
+        libc.syscall(93 if os.uname().machine == "aarch64" else 60, 0)
+    return os.waitpid(pid, 0)[1]
+
+
+def waiting_thread():
+    ready = threading.Event()
+    ids = []
+
+    def run():
+        ids.append(threading.get_native_id())
+        ready.set()
+        time.sleep(600)
+
+    threading.Thread(target=run, daemon=True).start()
+    ready.wait()
+    return ids[0]
+
+
+def exec_by_thread(argv):
+    pid = os.fork()
+    if pid == 0:
+        threading.Thread(target=lambda: os.execv(argv[0], argv)).start()
+        while True:
+            time.sleep(1)
+    return os.waitpid(pid, 0)[1]
+
+
+def zombie():
+    pid = os.fork()
+    if pid == 0:
+        os._exit(0)
+    os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
+    return pid
+
+
+def write_last_pid():
+    with open("/proc/sys/kernel/ns_last_pid") as f:
+        last = f.read()
+    with open("/proc/sys/kernel/ns_last_pid", "w") as f:
+        f.write(last)
+
+
+def set_mm():
+    """Sets the start of the arguments to what it is."""
+    start = open("/proc/self/stat").read().rsplit(")", 1)[1].split()[45]
+    libc.prctl(35, 8, ctypes.c_ulong(int(start)), 0, 0)
+
+
+def tcp_repair():
+    s = socket.socket()
+    s.setsockopt(socket.SOL_TCP, 19, 1)
+    s.close()
+
+
+def ordinary_calls():
+    libc.prctl(15, b"puppet", 0, 0, 0)
+    s = socket.socket()
+    s.setsockopt(socket.SOL_TCP, socket.TCP_NODELAY, 1)
+    s.close()
 
 
 def main():

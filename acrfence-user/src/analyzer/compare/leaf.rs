@@ -5,8 +5,8 @@ use std::borrow::Cow;
 use super::super::decode::{self, Hints, argv, token};
 use super::super::evidence::NoteKind;
 use super::super::naming::{Deed, Names};
-use super::super::normal::instant;
 use super::super::normal::number::Decimal;
+use super::super::normal::instant;
 use super::super::prose;
 use super::super::shape::{self, Randomness};
 use super::super::text;
@@ -41,13 +41,7 @@ impl Walk<'_> {
             return;
         }
         if path.is_in("argv") && is_script(path, names) && text::same_tokens(a, b) {
-            self.found(
-                path,
-                Volatile,
-                "the same script with other blanks",
-                &one,
-                &two,
-            );
+            self.found(path, Volatile, "the same script with other blanks", &one, &two);
             return;
         }
         let extension = extension(path);
@@ -65,18 +59,13 @@ impl Walk<'_> {
             self.found(path, Volatile, reason, &one, &two);
             return;
         }
-        if !self.in_token
-            && !path.is_in("cookie")
-            && prose::may_be(a, b, names)
-            && !is_code_file(extension.as_deref())
-        {
+        if !self.in_token && !path.is_in("cookie") && prose::may_be(a, b, names) && !is_code_file(extension.as_deref()) {
             match prose::judge(a, b) {
                 prose::Judgement::Rewording => {
                     self.push(Found {
                         path: path.show(),
                         class: Prose,
-                        reason: "free text; numbers, names and negations agree, the words do not"
-                            .into(),
+                        reason: "free text; numbers, names and negations agree, the words do not".into(),
                         recorded: Some(one.show()),
                         restored: Some(two.show()),
                         texts: Some((a.to_owned(), b.to_owned())),
@@ -101,6 +90,8 @@ impl Walk<'_> {
             return false;
         }
         if names.last_is(&["command", "cmd", "script", "shell", "commandline"])
+            && a.trim().contains(char::is_whitespace)
+            && b.trim().contains(char::is_whitespace)
             && !decode::sql::looks_like(a)
             && let Some((x, y)) = argv::command_text(a, b)
             && !matches!((&x, &y), (Value::Text(_), _) | (_, Value::Text(_)))
@@ -126,9 +117,8 @@ impl Walk<'_> {
             }
             "token with a payload" => self.token_payloads(path, &inner.one, &inner.two),
             "SQL" => {
-                let insert = |tree: &Value<'_>| matches!(tree.get("statement"), Some(Value::Code(t)) if t.starts_with("insert"));
                 let before = self.creating;
-                self.creating = Some(insert(&inner.one) && insert(&inner.two));
+                self.creating = Some(false);
                 self.deeper(|w| w.value(path, &inner.one, &inner.two));
                 self.creating = before;
             }
@@ -187,8 +177,7 @@ impl Walk<'_> {
     ) {
         let ids = match (one.scalar(), two.scalar()) {
             (Some(a), Some(b))
-                if shape::randomness(&a) == Randomness::Strong
-                    && shape::randomness(&b) == Randomness::Strong =>
+                if shape::randomness(&a) == Randomness::Strong && shape::randomness(&b) == Randomness::Strong =>
             {
                 // Only what nobody saw before can be made up.
                 let made_up = self.context.seen(&a, &b).is_none();
@@ -196,18 +185,7 @@ impl Walk<'_> {
             }
             _ => None,
         };
-        let secret = self.in_token
-            || path.names().has(&[
-                "token",
-                "password",
-                "passwd",
-                "secret",
-                "otp",
-                "pin",
-                "cookie",
-                "signature",
-                "authorization",
-            ]);
+        let secret = self.in_token || path.names().has(&["token", "password", "passwd", "secret", "otp", "pin", "cookie", "signature", "authorization"]);
         let show = |v: &Value<'_>| if secret { masked(&v.show()) } else { v.show() };
         self.push(Found {
             path: path.show(),
@@ -226,11 +204,7 @@ impl Walk<'_> {
             return (Intent, "another value".into());
         };
         if one.is_empty() && two.is_empty() {
-            let class = if self.deed() == Deed::Update {
-                Unknown
-            } else {
-                Volatile
-            };
+            let class = if self.deed() == Deed::Update { Unknown } else { Volatile };
             return (class, "nothing, written in two ways".into());
         }
         if matches!(one, Value::Code(_)) || matches!(two, Value::Code(_)) {
@@ -265,16 +239,10 @@ impl Walk<'_> {
         }
         let random = shape::randomness(&a).min(shape::randomness(&b));
         if random == Randomness::Strong && self.context.seen(&a, &b).is_none() {
-            return (
-                Unknown,
-                "looks made up, but nothing says that it means nothing".into(),
-            );
+            return (Unknown, "looks made up, but nothing says that it means nothing".into());
         }
         if let Some(place) = self.context.seen(&a, &b) {
-            return (
-                Intent,
-                format!("a value that the agent knew: {place}").into(),
-            );
+            return (Intent, format!("a value that the agent knew: {place}").into());
         }
         (Intent, "another value".into())
     }
@@ -289,17 +257,12 @@ impl Walk<'_> {
 
     fn judge_counter(&self, _: &Path<'_>, names: &Names, a: &str, b: &str) -> Option<Judged> {
         let small = |t: &str| t.len() <= 3 && t.bytes().all(|c| c.is_ascii_digit());
-        (names.is_attempt_counter() && small(a) && small(b))
-            .then(|| (Volatile, "counts tries".into()))
+        (names.is_attempt_counter() && small(a) && small(b)).then(|| (Volatile, "counts tries".into()))
     }
 
     fn judge_clock(&self, path: &Path<'_>, names: &Names, a: &str, b: &str) -> Option<Judged> {
         let (x, y) = (instant::read(a)?, instant::read(b)?);
-        if !names.is_schedule()
-            && self.is_now(a, false)
-            && self.is_now(b, true)
-            && zones_agree(&x, &y, self)
-        {
+        if !names.is_schedule() && self.is_now(a, false) && self.is_now(b, true) && zones_agree(&x, &y, self) {
             return Some((Volatile, "the clock at the time of each call".into()));
         }
         let within_token = self.in_token && names.has(&["exp", "nbf", "iat"]);
@@ -310,10 +273,7 @@ impl Walk<'_> {
             return None;
         }
         if x.zoned != y.zoned && x.nanos == y.nanos {
-            return Some((
-                Unknown,
-                "the same time of day, once with and once without a zone".into(),
-            ));
+            return Some((Unknown, "the same time of day, once with and once without a zone".into()));
         }
         let offset = |i: &instant::Instant, added: bool| i.nanos - self.at(added);
         let same_offset = (offset(&x, false) - offset(&y, true)).abs() <= 5 * SECOND;
@@ -328,19 +288,12 @@ impl Walk<'_> {
             return None;
         }
         let looks = |t: &str| {
-            t.split([',', ';', '='])
-                .any(|part| shape::randomness(part.trim()) == Randomness::Strong)
+            t.split([',', ';', '=']).any(|part| shape::randomness(part.trim()) == Randomness::Strong)
         };
         Some(if looks(a) && looks(b) {
-            (
-                Volatile,
-                "a signature follows from what is signed, which is compared by itself".into(),
-            )
+            (Volatile, "a signature follows from what is signed, which is compared by itself".into())
         } else {
-            (
-                Unknown,
-                "named like a signature, but does not look like one".into(),
-            )
+            (Unknown, "named like a signature, but does not look like one".into())
         })
     }
 
@@ -357,27 +310,15 @@ impl Walk<'_> {
             return Some((Intent, "names the request that the call is about".into()));
         }
         if let Some(place) = self.context.seen(a, b) {
-            return Some((
-                Intent,
-                format!("a key, but with a value that the agent knew: {place}").into(),
-            ));
+            return Some((Intent, format!("a key, but with a value that the agent knew: {place}").into()));
         }
-        if a.contains(char::is_whitespace)
-            || b.contains(char::is_whitespace)
-            || a.len().max(b.len()) > 256
-        {
-            return Some((
-                Unknown,
-                "named like a key for one request, but holds text".into(),
-            ));
+        if a.contains(char::is_whitespace) || b.contains(char::is_whitespace) || a.len().max(b.len()) > 256 {
+            return Some((Unknown, "named like a key for one request, but holds text".into()));
         }
         if let Some(reason) = meaningful_key(a, b) {
             return Some((Unknown, reason));
         }
-        Some((
-            Volatile,
-            "a key that only tells requests apart, made up for each".into(),
-        ))
+        Some((Volatile, "a key that only tells requests apart, made up for each".into()))
     }
 
     fn judge_token(&self, path: &Path<'_>, names: &Names, a: &str, b: &str) -> Option<Judged> {
@@ -391,46 +332,20 @@ impl Walk<'_> {
             return None;
         }
         if self.context.words.iter().any(|w| {
-            [
-                "reset",
-                "unsubscribe",
-                "verify",
-                "activate",
-                "join",
-                "accept",
-                "redeem",
-                "invite",
-            ]
-            .contains(&w.as_str())
+            ["reset", "unsubscribe", "verify", "activate", "join", "accept", "redeem", "invite"].contains(&w.as_str())
         }) {
-            return Some((
-                Unknown,
-                "the token may be what names the thing that is done".into(),
-            ));
+            return Some((Unknown, "the token may be what names the thing that is done".into()));
         }
         if self.context.seen_one(b).is_some() {
-            return Some((
-                Unknown,
-                "a token that was there before; nothing tells what it stands for".into(),
-            ));
+            return Some((Unknown, "a token that was there before; nothing tells what it stands for".into()));
         }
         let alone = path.around().is_some_and(|(one, two)| {
-            !one.iter().any(|(name, v)| {
-                name != path.last_name()
-                    && !v.is_empty()
-                    && two.iter().any(|(n, w)| n == name && v == w)
-            })
+            !one.iter().any(|(name, v)| name != path.last_name() && !v.is_empty() && two.iter().any(|(n, w)| n == name && v == w))
         });
         if alone && !cookie && !path.is_in("headers") {
-            return Some((
-                Unknown,
-                "a token alone: it may be what names the thing that is done".into(),
-            ));
+            return Some((Unknown, "a token alone: it may be what names the thing that is done".into()));
         }
-        Some((
-            Volatile,
-            "a token that lets the call through, issued again".into(),
-        ))
+        Some((Volatile, "a token that lets the call through, issued again".into()))
     }
 
     /// Claims of a token that are made anew whenever it is issued.
@@ -438,44 +353,18 @@ impl Walk<'_> {
         if !self.in_token {
             return None;
         }
-        let anew = names.has(&[
-            "iat",
-            "exp",
-            "nbf",
-            "jti",
-            "nonce",
-            "rnd",
-            "salt",
-            "auth",
-            "kid",
-            "sid",
-            "ts",
-            "expires",
-            "issued",
-            "at",
-            "timestamp",
-            "iv",
-            "ver",
-        ]);
+        let anew = names.has(&["iat", "exp", "nbf", "jti", "nonce", "rnd", "salt", "auth", "kid", "sid", "ts", "expires", "issued", "at", "timestamp", "iv", "ver"]);
         if anew && !names.has(&["sub", "aud", "scope", "role", "tenant"]) {
             return Some((Volatile, "is made anew whenever a token is issued".into()));
         }
         let short_name = names.own.iter().all(|w| w.len() <= 2) || names.last_is(&["id"]);
         let random = |t: &str| {
             shape::randomness(t) > Randomness::None
-                || (t.len() >= 6
-                    && t.bytes().all(|c| c.is_ascii_hexdigit())
-                    && !t.bytes().all(|c| c.is_ascii_digit()))
+                || (t.len() >= 6 && t.bytes().all(|c| c.is_ascii_hexdigit()) && !t.bytes().all(|c| c.is_ascii_digit()))
         };
         let target = names.is_target() || names.is_scope();
-        (short_name && !target && random(a) && random(b) && self.context.seen(a, b).is_none()).then(
-            || {
-                (
-                    Volatile,
-                    "random, and made anew whenever a token is issued".into(),
-                )
-            },
-        )
+        (short_name && !target && random(a) && random(b) && self.context.seen(a, b).is_none())
+            .then(|| (Volatile, "random, and made anew whenever a token is issued".into()))
     }
 
     /// What schema and earlier answers say about the field, where its value agrees with it.
@@ -486,49 +375,27 @@ impl Walk<'_> {
             return Some((Intent, format!("means something: \"{}\"", note.said).into()));
         }
         let note = find(&NoteKind::FreshPerCall)?;
-        if names.is_target() {
-            return Some((
-                Intent,
-                "names what the call is about, whatever is said about it".into(),
-            ));
+        let callers = names.first_is(&["sender", "client", "caller", "external", "merchant", "request", "requester", "my", "our"]);
+        if names.is_hard_target() || names.is_target() && !callers {
+            return Some((Intent, "names what the call is about, whatever is said about it".into()));
         }
         if let Some(place) = self.context.seen(a, b) {
-            return Some((
-                Intent,
-                format!("a value that the agent knew: {place}").into(),
-            ));
+            return Some((Intent, format!("a value that the agent knew: {place}").into()));
         }
-        let label = |t: &str| {
-            !t.is_empty()
-                && t.len() <= 128
-                && !t.contains(char::is_whitespace)
-                && !t.contains(['@', '/'])
-        };
+        let label = |t: &str| !t.is_empty() && t.len() <= 128 && !t.contains(char::is_whitespace) && !t.contains(['@', '/']);
         if !(label(a) && label(b)) {
-            return Some((
-                Unknown,
-                "is said to be made up for each call, but does not look so".into(),
-            ));
+            return Some((Unknown, "is said to be made up for each call, but does not look so".into()));
         }
         if let (Some(x), Some(y)) = (integer(a), integer(b)) {
             // A counter grows, and not by much.
             let grew = y > x && y - x <= 10_000;
             return Some(if grew {
-                (
-                    Volatile,
-                    format!("a counter of calls: \"{}\"", note.said).into(),
-                )
+                (Volatile, format!("a counter of calls: \"{}\"", note.said).into())
             } else {
-                (
-                    Unknown,
-                    "is said to be made up for each call, but did not grow".into(),
-                )
+                (Unknown, "is said to be made up for each call, but did not grow".into())
             });
         }
-        Some((
-            Volatile,
-            format!("made up for each call: \"{}\"", note.said).into(),
-        ))
+        Some((Volatile, format!("made up for each call: \"{}\"", note.said).into()))
     }
 
     /// Values that look random, that nobody saw before, in fields for labels of the caller.
@@ -541,94 +408,43 @@ impl Walk<'_> {
         let strong = random == Randomness::Strong;
         let deed = self.deed();
         if path.is_in("headers") {
-            let plain = !names.is_scope()
-                && !names.has(&["key", "secret", "token", "code", "confirmation", "etag"]);
+            let plain = !names.is_scope() && !names.has(&["key", "secret", "token", "code", "confirmation", "etag"]);
             return (strong && plain && unseen()).then(|| {
-                (
-                    Volatile,
-                    "made up for each request: random, in a header, and seen nowhere before".into(),
-                )
+                (Volatile, "made up for each request: random, in a header, and seen nowhere before".into())
             });
         }
         let makes = matches!(deed, Deed::Create | Deed::Do);
-        let noun = names.noun_of_id();
-        let own = noun
-            .as_ref()
-            .is_some_and(|noun| self.context.nouns.contains(noun));
-        let line = noun.as_ref().is_some_and(|noun| {
-            let parents: Vec<String> = names
-                .within
-                .iter()
-                .map(|w| super::super::naming::singular(w))
-                .collect();
-            parents.contains(noun)
-                && [
-                    "line",
-                    "row",
-                    "entry",
-                    "record",
-                    "doc",
-                    "document",
-                    "operation",
-                    "op",
-                    "transaction",
-                    "txn",
-                    "message",
-                    "msg",
-                    "event",
-                ]
-                .contains(&noun.as_str())
-        });
-        let in_event = names
-            .within
-            .iter()
-            .any(|w| ["vevent", "vtodo", "vcard", "vcalendar"].contains(&w.as_str()));
-        if strong && in_event && names.own == ["uid"] && unseen() {
-            return Some((
-                Volatile,
-                "the id of a new entry, made up by who writes it".into(),
-            ));
+        let mail_id = |t: &str| t.trim().starts_with('<') && t.trim().ends_with('>') && t.contains('@');
+        if names.own == ["message", "id"] && mail_id(a) && mail_id(b) && unseen() {
+            return Some((Volatile, "the id of a mail message, made up when it is written".into()));
         }
-        if strong
-            && deed == Deed::Create
-            && (names.is_bare_id() || own || line)
-            && !in_reference(names)
-            && unseen()
-        {
-            return Some((
-                Volatile,
-                "the id of what the call itself makes: random, and seen nowhere before".into(),
-            ));
+        let noun = names.noun_of_id();
+        let own = noun.as_ref().is_some_and(|noun| self.context.nouns.contains(noun));
+        let line = noun.as_ref().is_some_and(|noun| {
+            let parents: Vec<String> = names.within.iter().map(|w| super::super::naming::singular(w)).collect();
+            parents.contains(noun)
+                && ["line", "row", "entry", "record", "doc", "document", "operation", "op", "transaction", "txn", "message", "msg", "event"]
+                    .contains(&noun.as_str())
+        });
+        let in_event = names.within.iter().any(|w| ["vevent", "vtodo", "vcard", "vcalendar"].contains(&w.as_str()));
+        if strong && in_event && names.own == ["uid"] && unseen() {
+            return Some((Volatile, "the id of a new entry, made up by who writes it".into()));
+        }
+        if strong && deed == Deed::Create && (names.is_bare_id() || own || line) && !in_reference(names) && unseen() {
+            return Some((Volatile, "the id of what the call itself makes: random, and seen nowhere before".into()));
         }
         if names.is_caller_label() && makes && unseen() {
-            return Some((
-                Volatile,
-                "the caller's own label: random, and seen nowhere before".into(),
-            ));
+            return Some((Volatile, "the caller's own label: random, and seen nowhere before".into()));
         }
-        if strong
-            && names.has(&["identifier"])
-            && deed == Deed::Create
-            && unseen()
-            && a.starts_with("urn:uuid:")
-            && b.starts_with("urn:uuid:")
-        {
-            return Some((
-                Volatile,
-                "an identifier that the caller made up: random, and seen nowhere before".into(),
-            ));
+        if strong && names.has(&["identifier"]) && deed == Deed::Create && unseen() && a.starts_with("urn:uuid:") && b.starts_with("urn:uuid:") {
+            return Some((Volatile, "an identifier that the caller made up: random, and seen nowhere before".into()));
         }
         // Envelopes: the id of the message that carries the call.
         let envelope = names.last_is(&["id", "uuid", "ref", "reference"])
             && names.has(&["message", "msg", "envelope", "header", "packet"])
-            && !names.has(&[
-                "parent", "reply", "thread", "original", "in", "to", "related",
-            ]);
+            && !names.has(&["parent", "reply", "thread", "original", "in", "to", "related"]);
         if envelope && makes && unseen() {
-            return Some((
-                Volatile,
-                "the id of the message that carries the call, made up for it".into(),
-            ));
+            return Some((Volatile, "the id of the message that carries the call, made up for it".into()));
         }
         None
     }
@@ -636,11 +452,7 @@ impl Walk<'_> {
     /// The time of a call: of the recorded one, or of the new one.
     fn at(&self, new: bool) -> i128 {
         let evidence = self.context.evidence;
-        i128::from(if new {
-            evidence.restored_at.0
-        } else {
-            evidence.recorded_at.0
-        })
+        i128::from(if new { evidence.restored_at.0 } else { evidence.recorded_at.0 })
     }
 
     /// Whether text is a point in time at which the call was being made.
@@ -657,13 +469,7 @@ impl Walk<'_> {
     }
 
     /// Whether two texts are the same but for points in time that were now in each call.
-    fn only_clocks(
-        &self,
-        path: &Path<'_>,
-        names: &Names,
-        a: &str,
-        b: &str,
-    ) -> Option<Cow<'static, str>> {
+    fn only_clocks(&self, path: &Path<'_>, names: &Names, a: &str, b: &str) -> Option<Cow<'static, str>> {
         if !(a.contains(char::is_whitespace) || a.contains(':')) || a.len() > decode::MOST_BYTES {
             return None;
         }
@@ -695,20 +501,12 @@ fn local(off: i128) -> (i128, i128) {
     let quarter = 900 * SECOND;
     let zones = (off + quarter / 2).div_euclid(quarter);
     let rest = off - zones * quarter;
-    if zones.abs() <= 56 {
-        (rest, zones)
-    } else {
-        (off, 0)
-    }
+    if zones.abs() <= 56 { (rest, zones) } else { (off, 0) }
 }
 
 fn zones_agree(one: &instant::Instant, two: &instant::Instant, walk: &Walk<'_>) -> bool {
     let zone = |i: &instant::Instant, new| {
-        if i.zoned {
-            None
-        } else {
-            Some(local(i.nanos - walk.at(new)).1)
-        }
+        if i.zoned { None } else { Some(local(i.nanos - walk.at(new)).1) }
     };
     zone(one, false) == zone(two, true)
 }
@@ -720,18 +518,11 @@ fn trimmed(chunk: &str) -> &str {
 /// Why two keys for one request may mean something all the same.
 fn meaningful_key(one: &str, two: &str) -> Option<Cow<'static, str>> {
     let parts = |t: &str| -> Vec<String> {
-        t.split(|c: char| !c.is_alphanumeric())
-            .filter(|p| !p.is_empty())
-            .map(str::to_lowercase)
-            .collect()
+        t.split(|c: char| !c.is_alphanumeric()).filter(|p| !p.is_empty()).map(str::to_lowercase).collect()
     };
     let (a, b) = (parts(one), parts(two));
     let only = |these: &[String], others: &[String]| -> Vec<String> {
-        these
-            .iter()
-            .filter(|p| !others.contains(p))
-            .cloned()
-            .collect()
+        these.iter().filter(|p| !others.contains(p)).cloned().collect()
     };
     let (x, y) = (only(&a, &b), only(&b, &a));
     let words = |list: &[String]| list.iter().any(|p| is_word(p));
@@ -741,26 +532,19 @@ fn meaningful_key(one: &str, two: &str) -> Option<Cow<'static, str>> {
     // `payroll-2032-03` and `payroll-2032-04`; `salary-w36`, `fees-q1`.
     let dated = |t: &str, parts: &[String]| {
         let letters = t.chars().filter(|c| c.is_alphabetic()).count();
-        let year = parts
-            .iter()
-            .any(|p| p.len() == 4 && (p.starts_with("19") || p.starts_with("20")));
+        let year = parts.iter().any(|p| p.len() == 4 && (p.starts_with("19") || p.starts_with("20")));
         letters >= 4 && year
     };
     let period = |p: &String| {
         let month = p.len() <= 2 && p.parse::<u8>().is_ok_and(|n| (1..=31).contains(&n));
-        let labelled = p.len() <= 3
-            && p.starts_with(['q', 'w', 'm', 'd', 'h'])
-            && p[1..].parse::<u8>().is_ok();
+        let labelled = p.len() <= 3 && p.starts_with(['q', 'w', 'm', 'd', 'h']) && p[1..].parse::<u8>().is_ok();
         month || labelled || (p.len() == 4 && p.starts_with("20") && p.parse::<u16>().is_ok())
     };
     if a.len() == b.len()
         && !x.is_empty()
         && x.iter().all(period)
         && y.iter().all(period)
-        && (dated(one, &a)
-            || x.iter()
-                .chain(&y)
-                .any(|p| p.len() > 1 && p.starts_with(['q', 'w'])))
+        && (dated(one, &a) || x.iter().chain(&y).any(|p| p.len() > 1 && p.starts_with(['q', 'w'])))
     {
         return Some("keys for one request, but they name different periods".into());
     }
@@ -770,8 +554,8 @@ fn meaningful_key(one: &str, two: &str) -> Option<Cow<'static, str>> {
 /// Whether a part of a key reads like a word of a language.
 fn is_word(part: &str) -> bool {
     const AGAIN: &[&str] = &[
-        "retry", "again", "attempt", "copy", "second", "repeat", "redo", "resend", "rerun",
-        "restored", "resumed", "new", "fresh", "item",
+        "retry", "again", "attempt", "copy", "second", "repeat", "redo", "resend", "rerun", "restored",
+        "resumed", "new", "fresh", "item",
     ];
     let vowels = part.chars().filter(|c| "aeiouy".contains(*c)).count();
     let length = part.chars().count();
@@ -791,20 +575,8 @@ fn is_word(part: &str) -> bool {
 
 /// A field that refers to something else by its id.
 fn in_reference(names: &Names) -> bool {
-    names.anywhere(&[
-        "parent",
-        "reference",
-        "references",
-        "ref",
-        "refs",
-        "related",
-        "source",
-        "target",
-        "reply",
-        "thread",
-        "customer",
-        "product",
-    ]) && !names.is_uniqueness_key()
+    names.anywhere(&["parent", "reference", "references", "ref", "refs", "related", "source", "target", "reply", "thread", "customer", "product"])
+        && !names.is_uniqueness_key()
 }
 
 fn integer(text: &str) -> Option<i128> {
@@ -817,40 +589,18 @@ fn is_script(path: &Path<'_>, names: &Names) -> bool {
 
 /// The ending of a file name that stands beside a text.
 fn extension(path: &Path<'_>) -> Option<String> {
-    let name = path.beside(&[
-        "path",
-        "file",
-        "filename",
-        "file_path",
-        "filepath",
-        "name",
-        "key",
-        "uri",
-        "filePath",
-        "file_name",
-    ])?;
+    let name = path.beside(&["path", "file", "filename", "file_path", "filepath", "name", "key", "uri", "filePath", "file_name"])?;
     let (stem, extension) = name.rsplit_once('.')?;
-    (!stem.is_empty()
-        && (1..=8).contains(&extension.len())
-        && extension.bytes().all(|b| b.is_ascii_alphanumeric()))
-    .then(|| extension.to_ascii_lowercase())
+    (!stem.is_empty() && (1..=8).contains(&extension.len()) && extension.bytes().all(|b| b.is_ascii_alphanumeric()))
+        .then(|| extension.to_ascii_lowercase())
 }
 
 /// Files whose text is a program or a setting, not prose.
 fn is_code_file(extension: Option<&str>) -> bool {
-    extension.is_some_and(|e| {
-        !matches!(
-            e,
-            "txt" | "md" | "markdown" | "rst" | "adoc" | "html" | "htm" | "eml" | "tex" | "org"
-        )
-    })
+    extension.is_some_and(|e| !matches!(e, "txt" | "md" | "markdown" | "rst" | "adoc" | "html" | "htm" | "eml" | "tex" | "org"))
 }
 
 fn masked(text: &str) -> String {
     let kept: String = text.chars().take(6).collect();
-    if kept.len() < text.len() {
-        format!("{kept}…")
-    } else {
-        text.to_owned()
-    }
+    if kept.len() < text.len() { format!("{kept}…") } else { text.to_owned() }
 }

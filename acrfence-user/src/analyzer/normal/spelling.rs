@@ -89,40 +89,25 @@ fn hex(text: &str) -> Option<&str> {
         None if text.len() >= 32 => text,
         None => return None,
     };
-    digits
-        .bytes()
-        .all(|b| b.is_ascii_hexdigit())
-        .then_some(text)
+    digits.bytes().all(|b| b.is_ascii_hexdigit()).then_some(text)
 }
 
 fn mail(text: &str) -> Option<(&str, &str)> {
     let (user, host) = text.rsplit_once('@')?;
-    let fits =
-        |s: &str| !s.is_empty() && !s.contains(|c: char| c.is_whitespace() || "<>,;@".contains(c));
+    let fits = |s: &str| !s.is_empty() && !s.contains(|c: char| c.is_whitespace() || "<>,;@".contains(c));
     (fits(user) && fits(host) && host.contains('.')).then_some((user, host))
 }
 
 fn same_host(one: &str, two: &str, names: &Names) -> bool {
     let bare = |t: &str| {
-        t.bytes()
-            .all(|b| b.is_ascii_alphanumeric() || b"-._*".contains(&b))
-            && t.contains('.')
+        t.bytes().all(|b| b.is_ascii_alphanumeric() || b"-._*".contains(&b)) && t.contains('.')
     };
     if !(bare(one) && bare(two)) {
         return false;
     }
     let rooted = one.ends_with('.') || two.ends_with('.');
     let said = names.has(&[
-        "host",
-        "hostname",
-        "domain",
-        "fqdn",
-        "server",
-        "zone",
-        "cname",
-        "nameserver",
-        "mx",
-        "sni",
+        "host", "hostname", "domain", "fqdn", "server", "zone", "cname", "nameserver", "mx", "sni",
     ]);
     (rooted || said)
         && one.trim_end_matches('.').eq_ignore_ascii_case(two.trim_end_matches('.'))
@@ -132,28 +117,15 @@ fn same_host(one: &str, two: &str, names: &Names) -> bool {
 
 fn same_phone(one: &str, two: &str, names: &Names) -> bool {
     let digits = |t: &str| -> Option<String> {
-        let plain = t
-            .bytes()
-            .all(|b| b.is_ascii_digit() || b" +-().".contains(&b));
-        let digits: String = t
-            .chars()
-            .filter(|c| c.is_ascii_digit() || *c == '+')
-            .collect();
+        let plain = t.bytes().all(|b| b.is_ascii_digit() || b" +-().".contains(&b));
+        let digits: String = t.chars().filter(|c| c.is_ascii_digit() || *c == '+').collect();
         (plain && digits.len() >= 8).then_some(digits)
     };
     let (Some(a), Some(b)) = (digits(one), digits(two)) else {
         return false;
     };
     let phone = a.starts_with('+')
-        || names.has(&[
-            "phone",
-            "tel",
-            "telephone",
-            "mobile",
-            "msisdn",
-            "fax",
-            "cell",
-        ]);
+        || names.has(&["phone", "tel", "telephone", "mobile", "msisdn", "fax", "cell"]);
     phone && a == b
 }
 
@@ -163,14 +135,13 @@ fn same_grouped(one: &str, two: &str) -> bool {
         let code = t
             .bytes()
             .all(|b| b.is_ascii_digit() || b.is_ascii_uppercase() || b == b' ');
-        let short_groups = t
-            .split(' ')
-            .all(|g| !g.is_empty() && (g.len() <= 6 || !t.contains(' ')));
+        let short_groups = t.split(' ').all(|g| !g.is_empty() && (g.len() <= 6 || !t.contains(' ')));
         let packed: String = t.chars().filter(|c| *c != ' ').collect();
         let digits = packed.bytes().filter(u8::is_ascii_digit).count();
         (code && short_groups && packed.len() >= 10 && digits * 2 >= packed.len()).then_some(packed)
     };
-    (one.contains(' ') || two.contains(' ')) && packed(one).is_some_and(|a| Some(a) == packed(two))
+    (one.contains(' ') || two.contains(' '))
+        && packed(one).is_some_and(|a| Some(a) == packed(two))
 }
 
 fn same_members(one: &str, two: &str) -> bool {
@@ -218,11 +189,7 @@ mod tests {
             ("EDGE.cdn.example.", "edge.cdn.example.", "content"),
             ("Web1.example.com", "web1.example.com", "host"),
             ("/a/./b//c", "/a/b/c", "path"),
-            (
-                "A1B2C3D4-E5F6-7890-A1B2-C3D4E5F6A7B8",
-                "a1b2c3d4e5f67890a1b2c3d4e5f6a7b8",
-                "id",
-            ),
+            ("A1B2C3D4-E5F6-7890-A1B2-C3D4E5F6A7B8", "a1b2c3d4e5f67890a1b2c3d4e5f6a7b8", "id"),
             ("read:mail write:mail", "write:mail read:mail", "scope"),
             ("Zoe\u{308}", "Zo\u{eb}", "name"),
             ("EUR", "eur", "currency"),

@@ -177,17 +177,19 @@ async fn answer(
             return Ok(tongue.fail(failure, &error.to_string(), None));
         }
     };
-    let (reply, response) = Reply::new(tongue, leg.shared.arbiter.clone());
+    let (reply, response) = Reply::new(tongue);
     let tasks = leg.shared.tasks.clone();
     if asks_to_switch(&asked.headers, asked.version) {
         tasks.spawn(switch::upgrade(leg, asked, body, reply, upgrade));
     } else {
         tasks.spawn(exchange::run(leg, asked, body, reply));
     }
-    Ok(response.await.unwrap_or_else(|_| {
+    let mut response = response.await.unwrap_or_else(|_| {
         let why = "the exchange ended without an answer; see the daemon's log";
         tongue.fail(Failure::InDoubt, why, None)
-    }))
+    });
+    response.body_mut().handed_over();
+    Ok(response)
 }
 
 /// What a request must not be, and the host it is for.

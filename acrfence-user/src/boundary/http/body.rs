@@ -19,15 +19,43 @@ const WAITING: usize = 8;
 #[error("the response was cut off: {0}")]
 pub(crate) struct Cut(pub(crate) String);
 
+/// Tells when a response did not get to the agent: unless it is taken, dropping it tells so.
+pub(crate) struct Receipt(Option<Box<dyn FnOnce() + Send>>);
+
+impl Receipt {
+    /// `lost` is called once, if the response is lost.
+    pub(crate) fn new(lost: impl FnOnce() + Send + 'static) -> Self {
+        Self(Some(Box::new(lost)))
+    }
+
+    fn taken(&mut self) {
+        self.0 = None;
+    }
+}
+
+impl Drop for Receipt {
+    fn drop(&mut self) {
+        if let Some(lost) = self.0.take() {
+            lost();
+        }
+    }
+}
+
 /// What goes from a [`Feed`] to its body.
-pub(crate) enum Piece {
-    Frame(Frame<Bytes>),
+enum Piece {
+    /// A frame; whether the agent knows the outcome once it has it.
+    Frame(Frame<Bytes>, bool),
     End,
     Cut(Cut),
 }
 
 /// The body of a response to the agent.
-pub(crate) enum AgentBody {
+pub(crate) struct AgentBody {
+    content: Content,
+    receipts: Vec<Receipt>,
+}
+
+enum Content {
     /// All of it.
     Whole {
         bytes: Option<Bytes>,
@@ -54,21 +82,52 @@ impl AgentBody {
 
     /// All of it, with fields that come after it.
     pub(crate) fn with_trailers(bytes: Bytes, trailers: Option<HeaderMap>) -> Self {
-        Self::Whole {
-            bytes: Some(bytes).filter(|bytes| !bytes.is_empty()),
-            trailers: trailers.filter(|trailers| !trailers.is_empty()),
+        Self {
+            content: Content::Whole {
+                bytes: Some(bytes).filter(|bytes| !bytes.is_empty()),
+                trailers: trailers.filter(|trailers| !trailers.is_empty()),
+            },
+            receipts: Vec::new(),
         }
     }
 
     /// A body that comes piece by piece; `length` where it was declared.
     pub(crate) fn flowing(length: Option<u64>) -> (Feed, Self) {
         let (sender, pieces) = mpsc::channel(WAITING);
-        let body = Self::Flowing {
+        let content = Content::Flowing {
             pieces,
             left: length,
             ended: false,
         };
+        let body = Self {
+            content,
+            receipts: Vec::new(),
+        };
         (Feed { pieces: sender }, body)
+    }
+
+    /// Tells through `receipts` when this body does not get to the agent.
+    pub(crate) fn with_receipts(mut self, receipts: impl IntoIterator<Item = Receipt>) -> Self {
+        self.receipts.extend(receipts);
+        self
+    }
+
+    /// Takes the receipts along, for a response that this body becomes a part of.
+    pub(crate) fn take_receipts(&mut self) -> Vec<Receipt> {
+        std::mem::take(&mut self.receipts)
+    }
+
+    /// The HTTP library has the response; of one without a body, nothing more will be heard.
+    pub(crate) fn handed_over(&mut self) {
+        if self.is_end_stream() {
+            self.heard();
+        }
+    }
+
+    fn heard(&mut self) {
+        for mut receipt in self.receipts.drain(..) {
+            receipt.taken();
+        }
     }
 }
 
@@ -86,72 +145,77 @@ impl Body for AgentBody {
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Cut>>> {
-        match &mut *self {
-            Self::Whole { bytes, trailers } => Poll::Ready(
-                bytes
+        let this = &mut *self;
+        match &mut this.content {
+            Content::Whole { bytes, trailers } => {
+                let frame = bytes
                     .take()
                     .map(Frame::data)
-                    .or_else(|| trailers.take().map(Frame::trailers))
-                    .map(Ok),
-            ),
-            Self::Flowing {
+                    .or_else(|| trailers.take().map(Frame::trailers));
+                if bytes.is_none() && trailers.is_none() {
+                    this.heard();
+                }
+                Poll::Ready(frame.map(Ok))
+            }
+            Content::Flowing { ended: true, .. } => Poll::Ready(None),
+            Content::Flowing {
                 pieces,
                 left,
                 ended,
-            } => {
-                if *ended {
-                    return Poll::Ready(None);
+            } => match ready!(pieces.poll_recv(cx)) {
+                Some(Piece::Frame(frame, tells)) => {
+                    if let (Some(left), Some(data)) = (left.as_mut(), frame.data_ref()) {
+                        *left = left.saturating_sub(data.len() as u64);
+                    }
+                    if tells || *left == Some(0) {
+                        this.heard();
+                    }
+                    Poll::Ready(Some(Ok(frame)))
                 }
-                match ready!(pieces.poll_recv(cx)) {
-                    Some(Piece::Frame(frame)) => {
-                        if let (Some(left), Some(data)) = (left, frame.data_ref()) {
-                            *left = left.saturating_sub(data.len() as u64);
-                        }
-                        Poll::Ready(Some(Ok(frame)))
-                    }
-                    Some(Piece::End) => {
-                        *ended = true;
-                        Poll::Ready(None)
-                    }
-                    Some(Piece::Cut(cut)) => Poll::Ready(Some(Err(cut))),
-                    None => {
-                        Poll::Ready(Some(Err(Cut("it was given up before its end".to_owned()))))
-                    }
+                Some(Piece::End) => {
+                    *ended = true;
+                    this.heard();
+                    Poll::Ready(None)
                 }
-            }
+                Some(Piece::Cut(cut)) => Poll::Ready(Some(Err(cut))),
+                None => Poll::Ready(Some(Err(Cut("it was given up before its end".to_owned())))),
+            },
         }
     }
 
     fn is_end_stream(&self) -> bool {
-        match self {
-            Self::Whole { bytes, trailers } => bytes.is_none() && trailers.is_none(),
-            Self::Flowing { ended, .. } => *ended,
+        match &self.content {
+            Content::Whole { bytes, trailers } => bytes.is_none() && trailers.is_none(),
+            Content::Flowing { ended, .. } => *ended,
         }
     }
 
     fn size_hint(&self) -> SizeHint {
-        match self {
+        match &self.content {
             // A known length would leave no place for trailers in HTTP/1.
-            Self::Whole {
+            Content::Whole {
                 trailers: Some(_), ..
             } => SizeHint::default(),
-            Self::Whole { bytes, .. } => {
+            Content::Whole { bytes, .. } => {
                 SizeHint::with_exact(bytes.as_ref().map_or(0, |b| b.len() as u64))
             }
-            Self::Flowing { left, .. } => left.map_or_else(SizeHint::default, SizeHint::with_exact),
+            Content::Flowing { left, .. } => {
+                left.map_or_else(SizeHint::default, SizeHint::with_exact)
+            }
         }
     }
 }
 
 impl Feed {
-    /// Passes a frame on, waiting for a slow agent. False when the agent is gone.
-    pub(crate) async fn frame(&self, frame: Frame<Bytes>) -> bool {
-        self.pieces.send(Piece::Frame(frame)).await.is_ok()
+    /// Passes a frame on, waiting for a slow agent. False when the agent is gone. `tells`: the
+    /// agent knows the outcome once it has it.
+    pub(crate) async fn frame(&self, frame: Frame<Bytes>, tells: bool) -> bool {
+        self.pieces.send(Piece::Frame(frame, tells)).await.is_ok()
     }
 
-    /// Ends the body: all of it was passed on. False when the agent is gone.
-    pub(crate) async fn end(self) -> bool {
-        self.pieces.send(Piece::End).await.is_ok()
+    /// Ends the body: all of it was passed on.
+    pub(crate) async fn end(self) {
+        let _ = self.pieces.send(Piece::End).await;
     }
 
     /// Cuts the body off: the agent sees a broken connection or a reset stream.
@@ -216,14 +280,66 @@ mod tests {
     #[tokio::test]
     async fn a_body_without_an_explicit_end_is_cut_off() {
         let (feed, body) = AgentBody::flowing(None);
-        assert!(feed.frame(Frame::data(Bytes::from_static(b"half"))).await);
+        assert!(
+            feed.frame(Frame::data(Bytes::from_static(b"half")), false)
+                .await
+        );
         drop(feed);
         assert!(body.collect().await.is_err());
 
         let (feed, body) = AgentBody::flowing(None);
-        assert!(feed.frame(Frame::data(Bytes::from_static(b"all"))).await);
-        assert!(feed.end().await);
+        assert!(
+            feed.frame(Frame::data(Bytes::from_static(b"all")), false)
+                .await
+        );
+        feed.end().await;
         assert_eq!(body.collect().await.unwrap().to_bytes(), "all");
+    }
+
+    #[tokio::test]
+    async fn a_receipt_tells_what_was_lost() {
+        use std::sync::Arc;
+        use std::sync::atomic::{AtomicUsize, Ordering};
+        let lost = Arc::new(AtomicUsize::new(0));
+        let receipt = || {
+            let lost = lost.clone();
+            [Receipt::new(move || {
+                lost.fetch_add(1, Ordering::Relaxed);
+            })]
+        };
+        let count = || lost.swap(0, Ordering::Relaxed);
+        let data = || Frame::data(Bytes::from_static(b"x"));
+
+        drop(AgentBody::from(Bytes::from_static(b"x")).with_receipts(receipt()));
+        assert_eq!(count(), 1);
+        let whole = AgentBody::from(Bytes::from_static(b"x")).with_receipts(receipt());
+        whole.collect().await.unwrap();
+        assert_eq!(count(), 0);
+        let mut empty = AgentBody::empty().with_receipts(receipt());
+        empty.handed_over();
+        drop(empty);
+        assert_eq!(count(), 0);
+
+        let (feed, body) = AgentBody::flowing(None);
+        let mut body = body.with_receipts(receipt());
+        feed.frame(data(), false).await;
+        body.frame().await;
+        drop(body);
+        assert_eq!(count(), 1, "half of it is not all of it");
+
+        for (length, tells) in [(Some(1), false), (None, true)] {
+            let (feed, body) = AgentBody::flowing(length);
+            let mut body = body.with_receipts(receipt());
+            feed.frame(data(), tells).await;
+            body.frame().await;
+            drop(body);
+            assert_eq!(count(), 0, "{length:?} {tells}");
+        }
+        let (feed, body) = AgentBody::flowing(None);
+        let body = body.with_receipts(receipt());
+        feed.cut("broke".to_owned()).await;
+        assert!(body.collect().await.is_err());
+        assert_eq!(count(), 1);
     }
 
     #[test]

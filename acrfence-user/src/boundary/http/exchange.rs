@@ -5,9 +5,10 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use http::uri::Authority;
-use http::{HeaderMap, Method, Uri, Version};
+use http::{HeaderMap, Method, Response, Uri, Version};
 use tokio::time::timeout;
 
+use super::body::{AgentBody, Receipt};
 use super::relay::{self, Reply};
 use super::replay;
 use super::spool::{Spooled, SpooledBody};
@@ -18,8 +19,8 @@ use crate::boundary::mcp;
 use crate::boundary::refusal::{self, Failure};
 use crate::boundary::{Admission, Ticket, Trouble, TroubleKind};
 use crate::words::{
-    Ending, Header, HttpRequest, HttpResponse, Origin, Request, Response as Recorded, Timestamp,
-    ToolCall,
+    EffectId, Ending, Header, HttpRequest, HttpResponse, Origin, Request, Response as Recorded,
+    Timestamp, ToolCall,
 };
 
 /// One agent connection that speaks HTTP, as its exchanges see it.
@@ -60,6 +61,78 @@ impl Leg {
         });
     }
 
+    /// Tells the arbiter when a response of `effect` does not get to the agent.
+    pub(crate) fn receipt(&self, effect: EffectId) -> Receipt {
+        let arbiter = self.shared.arbiter.clone();
+        let origin = self.origin.clone();
+        Receipt::new(move || arbiter.undelivered(&origin, effect))
+    }
+
+    /// Answers an HTTP request from the record of `effect`, or says why that cannot be.
+    pub(crate) async fn answer_from_record(
+        &self,
+        reply: Reply,
+        asked: &Asked,
+        effect: EffectId,
+        recorded: Recorded,
+    ) {
+        let bound = self.shared.limits().rpc;
+        let answer = match recorded {
+            Recorded::Http(recorded) => {
+                replay::answer(effect, recorded, &asked.method, &asked.headers, bound).await
+            }
+            _ => Err("it was answered over another transport".to_owned()),
+        };
+        match answer {
+            Ok(response) => self.send_replay(reply, effect, response),
+            Err(why) => {
+                let refused = reply.tongue.refuse(&refusal::cannot_replay(effect, &why));
+                reply.send(refused);
+            }
+        }
+    }
+
+    /// Sends an answer from the record of `effect`.
+    pub(crate) fn send_replay(
+        &self,
+        reply: Reply,
+        effect: EffectId,
+        response: Response<AgentBody>,
+    ) {
+        let receipt = self.receipt(effect);
+        reply.send(response.map(|body| body.with_receipts([receipt])));
+    }
+
+    async fn unanswered(
+        &self,
+        ticket: Box<dyn Ticket>,
+        reply: Reply,
+        failure: Failure,
+        why: String,
+    ) -> Unanswered {
+        let effect = ticket.effect();
+        let ending = if failure == Failure::NotSent {
+            Ending::NotSent { why: why.clone() }
+        } else {
+            Ending::Broken {
+                why: why.clone(),
+                partial: None,
+            }
+        };
+        if let Err(error) = ticket.settle(ending).await {
+            tracing::error!("the outcome of a call could not be recorded: {error}");
+        }
+        Unanswered {
+            reply,
+            failure,
+            why,
+            effect,
+            receipt: effect
+                .filter(|_| failure != Failure::NotSent)
+                .map(|effect| self.receipt(effect)),
+        }
+    }
+
     /// A call of this connection.
     pub(crate) fn call(&self, request: Request) -> ToolCall {
         ToolCall {
@@ -80,7 +153,7 @@ impl Leg {
         let is_effect = ticket.effect().is_some();
         if reply.is_gone() {
             let why = "the agent hung up before the request was sent".to_owned();
-            return Err(Unanswered::settled(ticket, reply, Failure::NotSent, why).await);
+            return Err(self.unanswered(ticket, reply, Failure::NotSent, why).await);
         }
         let within = self.shared.limits().response_head;
         let sending = self.upstream.send(outgoing, is_effect);
@@ -109,10 +182,10 @@ impl Leg {
             Ok(received) => Ok((received, ticket, reply)),
             Err(SendError::NotSent { kind, why }) => {
                 self.trouble(kind, why.clone());
-                Err(Unanswered::settled(ticket, reply, Failure::NotSent, why).await)
+                Err(self.unanswered(ticket, reply, Failure::NotSent, why).await)
             }
             Err(SendError::Broken { why }) => {
-                Err(Unanswered::settled(ticket, reply, Failure::InDoubt, why).await)
+                Err(self.unanswered(ticket, reply, Failure::InDoubt, why).await)
             }
         }
     }
@@ -120,37 +193,26 @@ impl Leg {
 
 /// A call that got no response; its ticket is settled.
 pub(crate) struct Unanswered {
-    pub(crate) reply: Reply,
+    reply: Reply,
     pub(crate) failure: Failure,
     pub(crate) why: String,
-    pub(crate) effect: Option<crate::words::EffectId>,
+    pub(crate) effect: Option<EffectId>,
+    /// For a call that may have been carried out: an agent that does not hear so may call again.
+    receipt: Option<Receipt>,
 }
 
 impl Unanswered {
-    async fn settled(ticket: Box<dyn Ticket>, reply: Reply, failure: Failure, why: String) -> Self {
-        let effect = ticket.effect();
-        let ending = if failure == Failure::NotSent {
-            Ending::NotSent { why: why.clone() }
-        } else {
-            Ending::Broken {
-                why: why.clone(),
-                partial: None,
-            }
-        };
-        if let Err(error) = ticket.settle(ending).await {
-            tracing::error!("the outcome of a call could not be recorded: {error}");
-        }
-        Self {
-            reply,
-            failure,
-            why,
-            effect,
-        }
-    }
-
     /// Tells the agent in its own tongue.
     pub(crate) fn tell(self) {
-        self.reply.fail(self.failure, &self.why, self.effect);
+        let response = self.reply.tongue.fail(self.failure, &self.why, self.effect);
+        self.tell_as(response);
+    }
+
+    /// Tells the agent in these words.
+    pub(crate) fn tell_as(self, response: Response<AgentBody>) {
+        let receipt = self.receipt;
+        self.reply
+            .send(response.map(|body| body.with_receipts(receipt)));
     }
 }
 
@@ -192,7 +254,7 @@ pub(crate) async fn run(leg: Arc<Leg>, asked: Asked, mut body: Spooled, reply: R
     };
     match understood {
         mcp::Understood::Plain { rpc } => plain(leg, asked, body, reply, rpc).await,
-        mcp::Understood::Refused(answer) => reply.send(answer),
+        mcp::Understood::Refused(answer) => reply.send(*answer),
         mcp::Understood::Calls(calls) => mcp::exchange::run(leg, asked, body, reply, calls).await,
     }
 }
@@ -214,16 +276,9 @@ pub(crate) async fn plain(
             return reply.send(response);
         }
         Admission::Replay { effect, response } => {
-            let bound = leg.shared.limits().rpc;
-            let answer = match response {
-                Recorded::Http(recorded) => {
-                    replay::answer(effect, recorded, &asked.method, &asked.headers, bound).await
-                }
-                _ => Err("it was answered over another transport".to_owned()),
-            };
-            let answer = answer
-                .unwrap_or_else(|why| reply.tongue.refuse(&refusal::cannot_replay(effect, &why)));
-            return reply.send(answer);
+            return leg
+                .answer_from_record(reply, &asked, effect, response)
+                .await;
         }
     };
     let outgoing = asked.outgoing(body, false);
@@ -232,9 +287,8 @@ pub(crate) async fn plain(
         Err(unanswered) => return unanswered.tell(),
     };
     let Received { response, lease } = received;
-    let limits = leg.shared.limits();
-    let reading = relay::Reading::http(limits);
-    let whole = relay::pass(response, &asked.method, ticket, reply, limits, reading).await;
+    let reading = relay::Reading::http(leg.shared.limits());
+    let whole = relay::pass(response, &asked.method, ticket, reply, &leg, reading).await;
     if let Some(recorded) = whole {
         leg.upstream.give_back(lease);
         if lists {

@@ -2,7 +2,6 @@
 //! the agent can take it for done.
 
 use std::future::pending;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::{Bytes, BytesMut};
@@ -14,45 +13,31 @@ use hyper::body::Incoming;
 use tokio::sync::oneshot;
 use tokio::time::{sleep_until, timeout};
 
-use super::body::{AgentBody, Feed, Recorder};
+use super::body::{AgentBody, Feed, Receipt, Recorder};
+use super::exchange::Leg;
 use super::headers;
 use super::upstream::chain;
+use crate::boundary::Ticket;
 use crate::boundary::config::Limits;
 use crate::boundary::refusal::{Failure, Tongue};
-use crate::boundary::{Arbiter, Ticket};
 use crate::words::{EffectId, Ending, HttpResponse, Response as Recorded};
 
 /// The agent's wait for an answer.
 pub(crate) struct Reply {
     answer: oneshot::Sender<Response<AgentBody>>,
-    /// Who is told when an outcome cannot be given.
-    arbiter: Arc<dyn Arbiter>,
     /// How failures are told.
     pub(crate) tongue: Tongue,
 }
 
 impl Reply {
-    pub(crate) fn new(
-        tongue: Tongue,
-        arbiter: Arc<dyn Arbiter>,
-    ) -> (Self, oneshot::Receiver<Response<AgentBody>>) {
+    pub(crate) fn new(tongue: Tongue) -> (Self, oneshot::Receiver<Response<AgentBody>>) {
         let (answer, receiver) = oneshot::channel();
-        let reply = Self {
-            answer,
-            arbiter,
-            tongue,
-        };
-        (reply, receiver)
+        (Self { answer, tongue }, receiver)
     }
 
     /// Answers. An agent that is gone does not hear it.
     pub(crate) fn send(self, response: Response<AgentBody>) {
-        let _ = self.try_send(response);
-    }
-
-    /// Answers. False when the agent is gone.
-    fn try_send(self, response: Response<AgentBody>) -> bool {
-        self.answer.send(response).is_ok()
+        let _ = self.answer.send(response);
     }
 
     /// Answers with a failure.
@@ -74,8 +59,10 @@ impl Reply {
 /// Where a response goes: first its head, then its frames; nothing before it is opened.
 pub(crate) struct Outlet {
     state: State,
-    arbiter: Arc<dyn Arbiter>,
-    unread: Duration,
+    /// How long the agent may leave it unread.
+    unread: Option<Duration>,
+    /// Until it is handed over with the head.
+    receipt: Option<Receipt>,
 }
 
 enum State {
@@ -88,28 +75,38 @@ enum State {
 }
 
 impl Outlet {
-    /// `length` as declared to the agent.
+    /// `length` as declared to the agent; `receipt` for an effect.
     pub(crate) fn new(
         reply: Reply,
         head: response::Parts,
         length: Option<u64>,
+        receipt: Option<Receipt>,
         limits: &Limits,
     ) -> Self {
         Self {
-            arbiter: reply.arbiter.clone(),
             state: State::Closed(reply, Box::new(head), length),
-            unread: limits.unread,
+            // Only an outcome cannot wait for ever.
+            unread: receipt.is_some().then_some(limits.unread),
+            receipt,
         }
     }
 
     /// Passes a frame on, the head before the first one.
     pub(crate) async fn frame(&mut self, frame: Frame<Bytes>) {
+        self.pass(frame, false).await;
+    }
+
+    /// Passes a frame on after which the agent knows the outcome.
+    pub(crate) async fn telling_frame(&mut self, frame: Frame<Bytes>) {
+        self.pass(frame, true).await;
+    }
+
+    async fn pass(&mut self, frame: Frame<Bytes>, tells: bool) {
         self.open();
         let State::Open(feed) = &self.state else {
             return;
         };
-        let taken = timeout(self.unread, feed.frame(frame)).await;
-        if !matches!(taken, Ok(true)) {
+        if within(self.unread, feed.frame(frame, tells)).await != Some(true) {
             self.state = State::Gone;
         }
     }
@@ -121,6 +118,7 @@ impl Outlet {
             State::Closed(reply, _, _) if reply.is_gone() => State::Gone,
             State::Closed(reply, head, length) => {
                 let (feed, body) = AgentBody::flowing(length);
+                let body = body.with_receipts(self.receipt.take());
                 reply.send(Response::from_parts(*head, body));
                 State::Open(feed)
             }
@@ -128,61 +126,46 @@ impl Outlet {
         };
     }
 
-    /// Ends the response of a settled effect. Whoever decides is told when the agent is gone: it will
-    /// ask again, and must get this outcome then.
-    pub(crate) async fn end_settled(self, last: Vec<Frame<Bytes>>, effect: Option<EffectId>) {
-        let arbiter = self.arbiter.clone();
-        if !self.end(last).await
-            && let Some(effect) = effect
-        {
-            arbiter.outcome_lost(effect);
-        }
-    }
-
-    /// Tells whoever decides that the outcome of a settled effect was not taken by the agent, if it
-    /// was not.
-    pub(crate) fn check_taken(&self, effect: Option<EffectId>) {
-        if self.is_gone()
-            && let Some(effect) = effect
-        {
-            self.arbiter.outcome_lost(effect);
-        }
-    }
-
-    /// Ends the response with these frames. In one piece when nothing was shown yet. False when the
-    /// agent was gone before.
-    pub(crate) async fn end(mut self, last: Vec<Frame<Bytes>>) -> bool {
-        if let State::Closed(..) = &self.state {
-            let State::Closed(reply, head, _) = std::mem::replace(&mut self.state, State::Gone)
-            else {
-                return false;
-            };
-            let mut bytes = BytesMut::new();
-            let mut trailers = None;
-            for frame in last {
-                match frame.into_data() {
-                    Ok(data) => bytes.extend_from_slice(&data),
-                    Err(frame) => trailers = frame.into_trailers().ok(),
+    /// Ends the response with these frames. In one piece when nothing was shown yet.
+    pub(crate) async fn end(mut self, last: Vec<Frame<Bytes>>) {
+        match std::mem::replace(&mut self.state, State::Gone) {
+            State::Closed(reply, head, _) => {
+                let mut bytes = BytesMut::new();
+                let mut trailers = None;
+                for frame in last {
+                    match frame.into_data() {
+                        Ok(data) => bytes.extend_from_slice(&data),
+                        Err(frame) => trailers = frame.into_trailers().ok(),
+                    }
                 }
+                let body = AgentBody::with_trailers(bytes.freeze(), trailers)
+                    .with_receipts(self.receipt.take());
+                reply.send(Response::from_parts(*head, body));
             }
-            let body = AgentBody::with_trailers(bytes.freeze(), trailers);
-            return reply.try_send(Response::from_parts(*head, body));
-        }
-        for frame in last {
-            self.frame(frame).await;
-        }
-        match self.state {
-            State::Open(feed) => matches!(timeout(self.unread, feed.end()).await, Ok(true)),
-            _ => false,
+            State::Open(feed) => {
+                for frame in last {
+                    if within(self.unread, feed.frame(frame, false)).await != Some(true) {
+                        return;
+                    }
+                }
+                within(self.unread, feed.end()).await;
+            }
+            State::Gone => {}
         }
     }
 
     /// Makes sure the agent does not take the response for complete.
-    pub(crate) async fn cut(self, failure: Failure, why: &str, effect: Option<EffectId>) {
-        match self.state {
-            State::Closed(reply, _, _) => reply.fail(failure, why, effect),
+    pub(crate) async fn cut(mut self, failure: Failure, why: &str, effect: Option<EffectId>) {
+        match std::mem::replace(&mut self.state, State::Gone) {
+            State::Closed(reply, _, _) => {
+                let response = reply
+                    .tongue
+                    .fail(failure, why, effect)
+                    .map(|body| body.with_receipts(self.receipt.take()));
+                reply.send(response);
+            }
             State::Open(feed) => {
-                let _ = timeout(self.unread, feed.cut(why.to_owned())).await;
+                within(self.unread, feed.cut(why.to_owned())).await;
             }
             State::Gone => {}
         }
@@ -203,6 +186,14 @@ impl Outlet {
             State::Open(feed) => feed.gone().await,
             State::Gone => {}
         }
+    }
+}
+
+/// The output of `doing`, unless it takes longer than `limit`.
+async fn within<T>(limit: Option<Duration>, doing: impl Future<Output = T>) -> Option<T> {
+    match limit {
+        Some(limit) => timeout(limit, doing).await.ok(),
+        None => Some(doing.await),
     }
 }
 
@@ -359,14 +350,21 @@ pub(crate) async fn pass(
     method: &Method,
     ticket: Box<dyn Ticket>,
     reply: Reply,
-    limits: &Limits,
+    leg: &Leg,
     reading: Reading,
 ) -> Option<HttpResponse> {
+    let limits = leg.shared.limits();
     let (head, body) = response.into_parts();
     let declared = declared_length(&head, method);
     let effect = ticket.effect();
     let holds = ticket.holds_end();
-    let mut outlet = Outlet::new(reply, head_for_agent(&head), declared, limits);
+    let mut outlet = Outlet::new(
+        reply,
+        head_for_agent(&head),
+        declared,
+        effect.map(|effect| leg.receipt(effect)),
+        limits,
+    );
     let mut inflow = Inflow::new(body, effect.is_some(), limits);
     let mut recorder = Recorder::new(reading.bound);
     let mut trailers = HeaderMap::new();
@@ -422,7 +420,7 @@ pub(crate) async fn pass(
     });
     if holds {
         match ticket.settle(ending).await {
-            Ok(()) => outlet.end_settled(held.frames, effect).await,
+            Ok(()) => outlet.end(held.frames).await,
             Err(error) => {
                 tracing::error!("the outcome of a call could not be recorded: {error}");
                 outlet

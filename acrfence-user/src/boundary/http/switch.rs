@@ -9,12 +9,12 @@ use hyper_util::rt::TokioIo;
 
 use super::body::AgentBody;
 use super::exchange::{Asked, Leg};
+use super::headers;
 use super::relay::{self, Reading, Reply};
 use super::spool::Spooled;
 use super::tunnel::{self, Tunnel};
 use super::upstream::{Received, Route, SendError};
-use super::{headers, replay};
-use crate::boundary::refusal::{self, Failure, Tongue};
+use crate::boundary::refusal::{Failure, Tongue};
 use crate::boundary::{Admission, connection, opaque};
 use crate::words::{Body, Ending, HttpResponse, Request, Response as Recorded};
 
@@ -40,16 +40,9 @@ pub(crate) async fn upgrade(
             return reply.send(response);
         }
         Admission::Replay { effect, response } => {
-            let bound = leg.shared.limits().rpc;
-            let answer = match response {
-                Recorded::Http(recorded) => {
-                    replay::answer(effect, recorded, &asked.method, &asked.headers, bound).await
-                }
-                _ => Err("it was answered over another transport".to_owned()),
-            };
-            let answer = answer
-                .unwrap_or_else(|why| reply.tongue.refuse(&refusal::cannot_replay(effect, &why)));
-            return reply.send(answer);
+            return leg
+                .answer_from_record(reply, &asked, effect, response)
+                .await;
         }
     };
     let why = if protocol.eq_ignore_ascii_case("websocket") {
@@ -77,9 +70,8 @@ pub(crate) async fn upgrade(
     };
     let Received { response, lease } = received;
     if response.status() != StatusCode::SWITCHING_PROTOCOLS {
-        let limits = leg.shared.limits();
-        let reading = Reading::http(limits);
-        if relay::pass(response, &asked.method, ticket, reply, limits, reading)
+        let reading = Reading::http(leg.shared.limits());
+        if relay::pass(response, &asked.method, ticket, reply, &leg, reading)
             .await
             .is_some()
         {
@@ -148,14 +140,13 @@ pub(crate) async fn connect(leg: Arc<Leg>, asked: Asked, agent: OnUpgrade) -> Re
     };
     if !received.response.status().is_success() {
         // The proxy's own answer (it may want to know who asks) belongs to the agent.
-        let (reply, answer) = Reply::new(TONGUE, leg.shared.arbiter.clone());
+        let (reply, answer) = Reply::new(TONGUE);
         let leg = leg.clone();
         leg.shared.clone().tasks.spawn(async move {
             let Received { response, lease } = received;
-            let limits = leg.shared.limits();
-            let reading = Reading::http(limits);
+            let reading = Reading::http(leg.shared.limits());
             let ticket = Box::new(NoEffect);
-            if relay::pass(response, &asked.method, ticket, reply, limits, reading)
+            if relay::pass(response, &asked.method, ticket, reply, &leg, reading)
                 .await
                 .is_some()
             {

@@ -6,7 +6,7 @@ use http_body::Frame;
 
 use super::{answer, jsonrpc, sse};
 use crate::boundary::Ticket;
-use crate::boundary::config::Limits;
+use crate::boundary::http::exchange::Leg;
 use crate::boundary::http::relay::{self, Inflow, Inflowing, Outlet, Reply};
 use crate::boundary::refusal::Failure;
 use crate::effect::LogError;
@@ -19,8 +19,9 @@ pub(crate) async fn pass(
     id: &str,
     ticket: Box<dyn Ticket>,
     reply: Reply,
-    limits: &Limits,
+    leg: &Leg,
 ) -> bool {
+    let limits = leg.shared.limits();
     let (head, body) = response.into_parts();
     let effect = ticket.effect();
     let mut stream = Stream {
@@ -28,7 +29,13 @@ pub(crate) async fn pass(
         effect,
         ticket: Some(ticket),
     };
-    let mut outlet = Outlet::new(reply, relay::head_for_agent(&head), None, limits);
+    let mut outlet = Outlet::new(
+        reply,
+        relay::head_for_agent(&head),
+        None,
+        effect.map(|effect| leg.receipt(effect)),
+        limits,
+    );
     outlet.open();
     let mut inflow = Inflow::new(body, effect.is_some(), limits);
     let mut splitter = Some(sse::Splitter::new(limits.rpc));
@@ -112,10 +119,9 @@ impl Stream {
         let ending = Ending::Response(Recorded::Mcp(answer));
         if ticket.holds_end() {
             ticket.settle(ending).await?;
-            outlet.frame(Frame::data(raw)).await;
-            outlet.check_taken(self.effect);
+            outlet.telling_frame(Frame::data(raw)).await;
         } else {
-            outlet.frame(Frame::data(raw)).await;
+            outlet.telling_frame(Frame::data(raw)).await;
             if let Err(error) = ticket.settle(ending).await {
                 tracing::error!("the outcome of a call could not be recorded: {error}");
             }

@@ -10,6 +10,7 @@ use http_body_util::{BodyExt as _, Limited};
 
 use super::{Call, Calls, Part, answer, events};
 use crate::boundary::Admission;
+use crate::boundary::http::body::{AgentBody, Receipt};
 use crate::boundary::http::exchange::{Asked, Leg};
 use crate::boundary::http::relay::{self, Reading, Reply};
 use crate::boundary::http::spool::Spooled;
@@ -42,7 +43,14 @@ async fn one(leg: &Arc<Leg>, asked: &Asked, call: Call, body: Spooled, reply: Re
             return reply.send(tell(&call, asked, &text));
         }
         Admission::Replay { effect, response } => {
-            return reply.send(replay(&call, asked, effect, &response));
+            let Recorded::Mcp(recorded) = &response else {
+                let why = "its recorded response carries no tool result";
+                let text = refusal::in_words(&refusal::cannot_replay(effect, why));
+                return reply.send(tell(&call, asked, &text));
+            };
+            let message = answer::replayed(&call.id, recorded);
+            let response = answer::respond(message, &asked.headers, Some(effect));
+            return leg.send_replay(reply, effect, response);
         }
     };
     let mut outgoing = asked.outgoing(body, false);
@@ -53,19 +61,18 @@ async fn one(leg: &Arc<Leg>, asked: &Asked, call: Call, body: Spooled, reply: Re
         Err(unanswered) if unanswered.failure == Failure::InDoubt => {
             let text = in_doubt(unanswered.effect, &unanswered.why);
             let response = tell(&call, asked, &text);
-            return unanswered.reply.send(response);
+            return unanswered.tell_as(response);
         }
         Err(unanswered) => return unanswered.tell(),
     };
     let Received { response, lease } = received;
-    let limits = leg.shared.limits();
     let is_plain = !response.headers().contains_key(CONTENT_ENCODING);
     let kind = headers::media_type(response.headers());
     let whole = if response.status() == 200 && kind == "text/event-stream" && is_plain {
-        events::pass(response, &call.id, ticket, reply, limits).await
+        events::pass(response, &call.id, ticket, reply, leg).await
     } else {
-        let reading = reading(call.id, limits.rpc);
-        relay::pass(response, &asked.method, ticket, reply, limits, reading)
+        let reading = reading(call.id, leg.shared.limits().rpc);
+        relay::pass(response, &asked.method, ticket, reply, leg, reading)
             .await
             .is_some()
     };
@@ -106,30 +113,7 @@ fn reading(id: String, bound: usize) -> Reading {
     }
 }
 
-fn replay(
-    call: &Call,
-    asked: &Asked,
-    effect: EffectId,
-    recorded: &Recorded,
-) -> http::Response<crate::boundary::http::body::AgentBody> {
-    match recorded {
-        Recorded::Mcp(recorded) => {
-            let message = answer::replayed(&call.id, recorded);
-            answer::respond(message, &asked.headers, Some(effect))
-        }
-        _ => {
-            let why = "its recorded response carries no tool result";
-            let text = refusal::in_words(&refusal::cannot_replay(effect, why));
-            tell(call, asked, &text)
-        }
-    }
-}
-
-fn tell(
-    call: &Call,
-    asked: &Asked,
-    text: &str,
-) -> http::Response<crate::boundary::http::body::AgentBody> {
+fn tell(call: &Call, asked: &Asked, text: &str) -> http::Response<AgentBody> {
     let message = answer::tool_error(call, &asked.headers, text);
     answer::respond(message, &asked.headers, None)
 }
@@ -151,6 +135,7 @@ fn in_doubt(effect: Option<EffectId>, why: &str) -> String {
 async fn batch(leg: Arc<Leg>, asked: Asked, reply: Reply, calls: Calls) {
     let bound = leg.shared.limits().rpc;
     let mut answers: Vec<String> = Vec::new();
+    let mut receipts: Vec<Receipt> = Vec::new();
     for part in calls.messages {
         if reply.is_gone() {
             return;
@@ -166,7 +151,7 @@ async fn batch(leg: Arc<Leg>, asked: Asked, reply: Reply, calls: Calls) {
         };
         let alone = alone(&asked, text.len());
         let body = Spooled::whole(Bytes::from(text));
-        let (sub, answer) = Reply::new(Tongue::Problem, leg.shared.arbiter.clone());
+        let (sub, answer) = Reply::new(Tongue::Problem);
         let leg = leg.clone();
         // In a task of its own, so that a panic in one does not lose the others.
         let task = leg.shared.clone().tasks.spawn(async move {
@@ -179,7 +164,10 @@ async fn batch(leg: Arc<Leg>, asked: Asked, reply: Reply, calls: Calls) {
             }
         });
         match answer.await {
-            Ok(response) => answers.extend(gather(response, id.as_deref(), bound).await),
+            Ok(mut response) => {
+                receipts.extend(response.body_mut().take_receipts());
+                answers.extend(gather(response, id.as_deref(), bound).await);
+            }
             Err(_) => answers.extend(
                 id.map(|id| answer::error(Some(&id), SERVER_ERROR, "ACRFence: the call failed")),
             ),
@@ -187,12 +175,13 @@ async fn batch(leg: Arc<Leg>, asked: Asked, reply: Reply, calls: Calls) {
         drop(task);
     }
     if answers.is_empty() {
-        let mut accepted = http::Response::new(crate::boundary::http::body::AgentBody::empty());
+        let mut accepted = http::Response::new(AgentBody::empty());
         *accepted.status_mut() = http::StatusCode::ACCEPTED;
         return reply.send(accepted);
     }
     let message = format!("[{}]", answers.join(","));
-    reply.send(answer::respond(message, &asked.headers, None));
+    let response = answer::respond(message, &asked.headers, None);
+    reply.send(response.map(|body| body.with_receipts(receipts)));
 }
 
 /// The same request for one message of its batch.
@@ -215,7 +204,7 @@ fn alone(asked: &Asked, length: usize) -> Asked {
 
 /// The messages in the response to one message of a batch.
 async fn gather(
-    response: http::Response<crate::boundary::http::body::AgentBody>,
+    response: http::Response<AgentBody>,
     id: Option<&str>,
     bound: usize,
 ) -> Vec<String> {

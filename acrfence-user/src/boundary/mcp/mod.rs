@@ -26,7 +26,7 @@ pub(crate) enum Understood {
         rpc: Vec<String>,
     },
     /// It must not be sent; this is the answer.
-    Refused(Response<AgentBody>),
+    Refused(Box<Response<AgentBody>>),
     /// Tool calls, alone or in a batch.
     Calls(Calls),
 }
@@ -95,11 +95,11 @@ pub(crate) async fn understand(
                 jsonrpc::INVALID_REQUEST,
                 &format!("ACRFence: {why}; nothing was sent"),
             );
-            return Ok(Understood::Refused(answer::respond(
+            return Ok(Understood::Refused(Box::new(answer::respond(
                 error,
                 &asked.headers,
                 None,
-            )));
+            ))));
         }
         Parsed::Single(message) => (vec![message], false),
         Parsed::Batch(messages) => (messages, true),

@@ -2,6 +2,7 @@
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use chacha20poly1305::aead::{Aead as _, KeyInit as _, Payload};
 use chacha20poly1305::{XChaCha20Poly1305, XNonce};
@@ -15,6 +16,7 @@ use super::row::{self, Row};
 use super::{Head, Index, Signals, State, secret};
 use crate::effect::journal::archive::Archive;
 use crate::effect::journal::frame::Hash;
+use crate::effect::journal::keys::random;
 use crate::effect::journal::seal::Record;
 use crate::effect::journal::{Loc, frame};
 use crate::effect::{LogError, Phase, Progress};
@@ -31,6 +33,9 @@ const REPORT: u64 = 4096;
 pub struct Keeper {
     cipher: XChaCha20Poly1305,
     mark: [u8; 16],
+    /// Nonces are random per process and counted within it: never the same twice.
+    nonce_start: [u8; 16],
+    nonce_count: AtomicU64,
 }
 
 /// An index that was opened.
@@ -158,7 +163,7 @@ impl Index {
         head: Head,
         progress: &mut dyn FnMut(Progress),
     ) -> Result<OpenedIndex, LogError> {
-        let keeper = Keeper::new(&archive);
+        let keeper = Keeper::new(&archive)?;
         let names = Names::new(&secret(&archive, "names"));
         let unusable = |fault: IndexFault| {
             LogError::Unusable(format!(
@@ -285,11 +290,13 @@ pub fn gc_pass(archive: &Archive) -> u32 {
 // === impl Keeper ===
 
 impl Keeper {
-    fn new(archive: &Archive) -> Self {
-        Self {
+    fn new(archive: &Archive) -> Result<Self, LogError> {
+        Ok(Self {
             cipher: XChaCha20Poly1305::new((&secret(archive, "rows")).into()),
             mark: archive.store,
-        }
+            nonce_start: random()?,
+            nonce_count: AtomicU64::new(0),
+        })
     }
 
     /// The value of a key, opened.
@@ -431,7 +438,9 @@ impl Keeper {
             return Ok(value.to_vec());
         }
         let mut nonce = [0; 24];
-        getrandom::fill(&mut nonce).map_err(|e| IndexFault(e.to_string()))?;
+        nonce[..16].copy_from_slice(&self.nonce_start);
+        let count = self.nonce_count.fetch_add(1, Ordering::Relaxed);
+        nonce[16..].copy_from_slice(&count.to_le_bytes());
         let sealed = self
             .cipher
             .encrypt(

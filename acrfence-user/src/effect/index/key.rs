@@ -60,7 +60,7 @@ pub const ZONE_BITS: u32 = 8;
 /// Hashes names into fixed-length parts of keys, with a secret, so that the index does not show them.
 pub struct Names {
     key: Hmac<Sha256>,
-    memo: RwLock<HashMap<(u8, String), u64>>,
+    memo: RwLock<HashMap<Tree, HashMap<String, u64>>>,
 }
 
 /// Hashed names are remembered up to this number.
@@ -77,10 +77,13 @@ impl Names {
 
     /// The part of a key that stands for `name` in `tree`.
     pub fn hash(&self, tree: Tree, name: &str) -> u64 {
-        // The borrowed look-up needs an owned key; names are short.
-        let memo_key = (tree as u8, name.to_owned());
-        if let Some(hash) = self.memo.read().get(&memo_key) {
-            return *hash;
+        let known = self
+            .memo
+            .read()
+            .get(&tree)
+            .and_then(|of| of.get(name).copied());
+        if let Some(hash) = known {
+            return hash;
         }
         let mut mac = self.key.clone();
         mac.update(&[tree as u8]);
@@ -90,10 +93,11 @@ impl Names {
         short.copy_from_slice(&full[..8]);
         let hash = u64::from_be_bytes(short);
         let mut memo = self.memo.write();
-        if memo.len() >= MEMO {
-            memo.clear();
+        let of = memo.entry(tree).or_default();
+        if of.len() >= MEMO {
+            of.clear();
         }
-        memo.insert(memo_key, hash);
+        of.insert(name.to_owned(), hash);
         hash
     }
 }

@@ -63,6 +63,9 @@ struct Line<'a> {
     mark: Option<&'a Mark>,
 }
 
+/// Takes records in order until it says stop.
+type Visit<'a> = &'a mut dyn FnMut(&Walked<'_>, Record) -> Result<ControlFlow<()>, LogError>;
+
 /// What a record is about.
 #[derive(Clone, Default)]
 struct About {
@@ -142,11 +145,7 @@ impl Store {
         Ok(lines)
     }
 
-    fn walk(
-        &self,
-        from: Seq,
-        visit: &mut dyn FnMut(&Walked<'_>, Record) -> Result<ControlFlow<()>, LogError>,
-    ) -> Result<(), LogError> {
+    fn walk(&self, from: Seq, visit: Visit<'_>) -> Result<(), LogError> {
         let _layout = self.layout.read();
         let archive = self.journal.archive();
         let head = self.journal.head().seq;

@@ -56,7 +56,7 @@ struct Promises {
 async fn work(store: &Store, promises: &mut Promises, rounds: usize, salt: u8) {
     for round in 0..rounds {
         let n = salt.wrapping_add(round as u8);
-        let size = if n % 5 == 0 { 6000 } else { 300 };
+        let size = if n.is_multiple_of(5) { 6000 } else { 300 };
         let calls: Vec<Event> = (0..3u8)
             .map(|k| samples::prepared(n.wrapping_add(k), 7, &"x".repeat(size)))
             .collect();

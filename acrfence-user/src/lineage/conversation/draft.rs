@@ -23,8 +23,11 @@ pub(super) enum Continuation {
     Same,
     /// The same line, its history behind a summary.
     Shortened,
-    /// A new line that parts from another.
-    Parts,
+    /// A new line that parts from another, by a rewind or merely by an answer that is written anew.
+    Parts {
+        /// Whether it is a rewind.
+        rewinds: bool,
+    },
     /// A new line that leaves nothing behind.
     Beside {
         branch: BranchId,
@@ -66,7 +69,10 @@ pub(super) fn draft_line(
         view,
     } = primary;
     let shown = view.last.map(|last| thread.turns[view.path[last]].number);
-    let is_new = matches!(how, Continuation::Parts | Continuation::Beside { .. });
+    let is_new = matches!(
+        how,
+        Continuation::Parts { .. } | Continuation::Beside { .. }
+    );
     let number = if is_new {
         Strand(thread.next_strand)
     } else {
@@ -97,12 +103,13 @@ pub(super) fn draft_line(
                 strand.summarised = Some(thread.turns[view.path[before]].number);
             }
         }
-        Continuation::Parts => {
+        Continuation::Parts { rewinds } => {
             let line = strand.line.or(old.line);
             let began = strand.began;
             keep_from(old, &mut strand);
             strand.line = line;
             strand.began = began;
+            strand.parted |= rewinds;
             strand.openings = with_opening(&old.openings, opening);
         }
         Continuation::Beside {
@@ -139,6 +146,7 @@ pub(super) fn draft_line(
 fn keep_from(old: &StrandMemory, strand: &mut StrandMemory) {
     strand.born_of = old.born_of;
     strand.is_child = old.is_child;
+    strand.parted = old.parted;
     strand.summarised = old.summarised;
     strand.began = old.began;
     strand.line = strand.line.or(old.line);
@@ -164,6 +172,7 @@ fn new_strand(
         line: turned.session.line,
         born_of: None,
         is_child: turned.session.is_child,
+        parted: false,
         openings: ground.shows.opening.into_iter().collect(),
         tip: None,
         summarised: None,

@@ -101,6 +101,8 @@ pub enum Evidence {
     Hint,
     /// A tool call that already had its effect is being executed again by another life of the agent.
     ExecutedAgain,
+    /// Another line of the thread, which parted from this one by a rewind, had effects meanwhile.
+    OtherLine,
 }
 
 /// A call that a history shows without the outcome it had.

@@ -40,6 +40,7 @@ pub(super) struct Forgotten {
 /// Judges a line by what a request shows of it.
 pub(super) fn judge(
     thread: &ThreadMemory,
+    strand: &StrandMemory,
     view: &View,
     shows: &Shows<'_>,
     outcomes: &dyn Outcomes,
@@ -50,6 +51,8 @@ pub(super) fn judge(
         let turn = &thread.turns[*position];
         let is_after = view.last.is_none_or(|last| at > last);
         let is_last = view.last == Some(at);
+        // A sub-agent that took over its parent's history shows placeholders where its parent waits.
+        let is_parents = strand.born_of.is_some() && turn.strand != strand.number;
         let mut all_shown = !turn.calls.is_empty();
         for (number, (call, seen)) in turn.calls.iter().zip(&sight.calls).enumerate() {
             let effects = || thread.effects_of_call(turn, number);
@@ -68,7 +71,7 @@ pub(super) fn judge(
                         Sight::At(piece) => shows.result(piece),
                         _ => call.id.as_ref().and_then(|id| shows.result_for(id)),
                     };
-                    if seen == Sight::Held && result.is_none() {
+                    if is_parents || seen == Sight::Held && result.is_none() {
                         found.remembered.extend(effects());
                         continue;
                     }
@@ -97,7 +100,7 @@ pub(super) fn judge(
                 found.remembered.push(tie.effect);
             }
         }
-        if all_shown && turn.shown_at.is_none() {
+        if all_shown && !is_parents && turn.shown_at.is_none() {
             found.shown.push(turn.number);
         }
     }
@@ -281,12 +284,13 @@ impl CallJudge<'_> {
         }
         let number = u16::try_from(self.number).unwrap_or(u16::MAX);
         if lost.is_empty() {
-            if let Some(result) = self.result
-                && !undecided
-            {
-                found
-                    .results
-                    .push((self.turn, number, ResultMemory::True(result.mark)));
+            let news = match self.result {
+                Some(_) if undecided => ResultMemory::Undecided,
+                Some(result) => ResultMemory::True(result.mark),
+                None => self.call.result,
+            };
+            if news != self.call.result {
+                found.results.push((self.turn, number, news));
             }
         } else if was_true && !self.is_last {
             // It was shown before, and later turns stand on it: it was cleared to save room.

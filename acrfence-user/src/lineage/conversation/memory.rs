@@ -49,6 +49,14 @@ impl ThreadMemory {
         effects
     }
 
+    /// All effects of a turn, with those of the sub-agents that it started.
+    pub(super) fn effects_of_turn(&self, turn: &TurnMemory, into: &mut Vec<EffectId>) {
+        into.extend(turn.ties().map(|tie| tie.effect));
+        for call in 0..turn.calls.len() {
+            self.effects_of_children(turn.number, call, 0, into);
+        }
+    }
+
     /// Effects of the sub-agents that a call started, and of theirs.
     pub(super) fn effects_of_children(
         &self,
@@ -182,6 +190,8 @@ pub struct CallMemory {
 pub enum ResultMemory {
     /// Nothing yet.
     Open,
+    /// Something that could not be judged yet, because the effect was still running.
+    Undecided,
     /// Something that is, or has to be taken for, the true one. Its mark.
     True(Mark),
     /// Something that is not.
@@ -221,6 +231,8 @@ pub struct StrandMemory {
     pub born_of: Option<(TurnNo, u16)>,
     /// Whether the client says that it is a sub-agent's.
     pub is_child: bool,
+    /// Whether it parted from another line by a rewind.
+    pub parted: bool,
     /// Words it began with, and those it went on with after each compaction.
     pub openings: Vec<Mark>,
     /// Its last turn.
@@ -263,6 +275,8 @@ pub struct StrandMemory {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Absence {
+    /// Another line of the thread, which parted from this one by a rewind, did it meanwhile.
+    Elsewhere,
     /// It is behind a summary or fell out of the window.
     Compacted,
     /// Its call is there, without its true result.

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::draft::{Continuation, draft_line, draft_thread};
 use super::finding::{Evidence, Finding};
-use super::history::Turned;
+use super::history::{Turned, What};
 use super::judge::{Judgement, judge};
 use super::mark::Marker;
 use super::memory::{Absence, StrandMemory, ThreadMemory, TurnNo};
@@ -14,6 +14,9 @@ use super::rewind::{Left, describe};
 use super::state::{Conversations, is_open};
 use super::view::{Shows, View};
 use crate::words::{EffectId, Grade, ThreadId};
+
+/// A new line that parts from the one it is judged by.
+const PARTS: Continuation = Continuation::Parts { rewinds: true };
 
 /// An id that stands in more threads than this tells none of them.
 const MOST_THREADS_OF_AN_ID: usize = 4;
@@ -159,14 +162,11 @@ impl<'a> Ground<'a> {
             .filter(|s| own_line(s) || !has_line || !s.is_child)
             .map(|strand| self.candidate(thread, strand, false))
             .collect();
-        if !has_line {
-            // A sub-agent that the client names, or whose task is the argument of a call that has
-            // not come back.
-            let task = self.open_call(thread);
-            let is_elsewhere = candidates.iter().any(|c| self.continues(c));
-            if session.is_child || task.is_some() && !is_elsewhere {
-                return self.sub_agent(thread, &candidates, task);
-            }
+        // A sub-agent that the client names, or whose task is the argument of a call that has not
+        // come back.
+        let task = self.open_call(thread);
+        if session.is_child && !has_line || task.is_some() {
+            return self.sub_agent(thread, &candidates, task);
         }
         let continued = candidates
             .iter()
@@ -190,13 +190,7 @@ impl<'a> Ground<'a> {
             .iter()
             .max_by_key(|c| (own_line(c.strand), c.strand.asked, c.strand.number));
         match primary {
-            Some(primary) => self.conclude(
-                primary,
-                &base,
-                evidence,
-                Grade::Certain,
-                Continuation::Parts,
-            ),
+            Some(primary) => self.conclude(primary, &base, evidence, Grade::Certain, PARTS),
             None => self.unknown_opening(thread, &candidates, evidence),
         }
     }
@@ -270,19 +264,21 @@ impl<'a> Ground<'a> {
     fn not_remembered(&self, base: &[&Candidate<'a>]) -> Judgement {
         let mut all = Judgement::default();
         for c in base {
-            all.absorb(judge(c.thread, &c.view, &self.shows, self.outcomes));
+            all.absorb(judge(
+                c.thread,
+                c.strand,
+                &c.view,
+                &self.shows,
+                self.outcomes,
+            ));
         }
         all
     }
 
     /// Whether the request says that its history was shortened since the line's last.
     fn is_shortened(&self, strand: &StrandMemory) -> bool {
-        let newer_window = match (self.turned.session.window, strand.window) {
-            (Some(now), Some(then)) => now > then,
-            _ => false,
-        };
         let new_summary = self.turned.summary.is_some() && self.turned.summary != strand.summary;
-        newer_window || new_summary || self.carries_summary_of().is_some()
+        self.shows.has_newer_window(strand) || new_summary || self.carries_summary_of().is_some()
     }
 
     /// The thread whose summary the request carries, found by its long lines.
@@ -322,7 +318,8 @@ impl<'a> Ground<'a> {
         if self.turned.clipped {
             judged.compacted.clear();
         }
-        let absent = not_remembered_any_more(&judged, base);
+        let elsewhere = self.elsewhere(primary, &judged);
+        let absent = not_remembered_any_more(&judged, &elsewhere, base);
         let news = judged.clone().beside(strand);
         let mut findings = Vec::new();
         if !news.forgotten.is_empty() {
@@ -334,6 +331,13 @@ impl<'a> Ground<'a> {
                 grade,
             };
             findings.push(Finding::Rewind(describe(&left, evidence)));
+        } else {
+            let known = |e: &EffectId| strand.absent.iter().any(|(known, _)| known == e);
+            let effects: Vec<EffectId> = elsewhere.into_iter().filter(|e| !known(e)).collect();
+            if !effects.is_empty() {
+                let rewind = super::rewind::elsewhere(primary, &judged, effects);
+                findings.push(Finding::Rewind(rewind));
+            }
         }
         if !news.lost.is_empty() {
             findings.push(Finding::LostOutcome {
@@ -376,6 +380,38 @@ impl<'a> Ground<'a> {
             absent,
             draft: Draft::Asked(Box::new(asked)),
         }
+    }
+
+    /// Effects of lines that parted from this one by a rewind, or that this one parted from.
+    fn elsewhere(&self, primary: &Candidate<'a>, judged: &Judgement) -> Vec<EffectId> {
+        let Candidate {
+            thread,
+            strand,
+            view,
+        } = primary;
+        if strand.born_of.is_some() || strand.is_child {
+            return Vec::new();
+        }
+        let own: BTreeSet<usize> = view.path.iter().copied().collect();
+        let mut effects = Vec::new();
+        for other in &thread.strands {
+            if other.branch == strand.branch
+                || !(other.parted || strand.parted)
+                || other.born_of.is_some()
+                || other.is_child
+            {
+                continue;
+            }
+            for at in thread.path_to(other.tip) {
+                if !own.contains(&at) {
+                    thread.effects_of_turn(&thread.turns[at], &mut effects);
+                }
+            }
+        }
+        effects.sort_unstable();
+        effects.dedup();
+        effects.retain(|e| judged.remembered.binary_search(e).is_err());
+        effects
     }
 
     /// A request of a known session that shows nothing of what is known.
@@ -483,30 +519,52 @@ impl<'a> Ground<'a> {
         }
     }
 
-    /// A call of the thread that has not come back, has no sub-agent yet, and has the request's first
-    /// or last words as an argument.
+    /// A call of the thread that has not come back, has no sub-agent yet, and has what the request
+    /// ends with as an argument. A sub-agent that takes over its parent's history shows the call with
+    /// something that stands for a result.
+    ///
+    /// Words that the agent's side had said itself are no task: many tools are called with them, and
+    /// they come again when a conversation goes back.
     fn open_call(&self, thread: &ThreadMemory) -> Option<(TurnNo, u16)> {
-        let prompts = self.turned.prompts();
-        let first = self.turned.prompts().next().map(|said| said.value);
-        let last = prompts.last().map(|said| said.value);
-        let tasks: Vec<_> = first.into_iter().chain(last).collect();
-        let taken = |turn, call| {
-            thread
-                .strands
-                .iter()
-                .any(|s| s.born_of == Some((turn, call)))
+        let said_before = |mark| {
+            thread.turns.iter().any(|t| t.prompt == Some(mark))
+                || thread.strands.iter().any(|s| {
+                    s.born_of.is_none() && (s.openings.contains(&mark) || s.prompt == Some(mark))
+                })
         };
-        for turn in thread.turns.iter().rev() {
-            for (number, call) in (0u16..).zip(&turn.calls) {
-                if is_open(call.result)
-                    && !taken(turn.number, number)
-                    && tasks.iter().any(|t| call.values.binary_search(t).is_ok())
-                {
-                    return Some((turn.number, number));
-                }
-            }
+        let tasks: Vec<_> = self
+            .turned
+            .input()
+            .iter()
+            .filter_map(|piece| match &piece.what {
+                What::Words(said) => Some(said),
+                _ => None,
+            })
+            .filter(|said| !said_before(said.mark))
+            .map(|said| said.value)
+            .collect();
+        if tasks.is_empty() {
+            return None;
         }
-        None
+        let taken = |place| thread.strands.iter().any(|s| s.born_of == Some(place));
+        let tips: BTreeSet<TurnNo> = thread.strands.iter().filter_map(|s| s.tip).collect();
+        let waiting = thread
+            .turns
+            .iter()
+            .rev()
+            .filter(|t| tips.contains(&t.number));
+        waiting
+            .flat_map(|turn| {
+                (0u16..)
+                    .zip(&turn.calls)
+                    .map(|(n, call)| ((turn.number, n), call))
+            })
+            .find(|(place, call)| {
+                is_open(call.result)
+                    && !taken(*place)
+                    && tasks.iter().any(|t| call.values.binary_search(t).is_ok())
+            })
+            .map(|(place, _)| place)
     }
 
     /// A conversation that was not seen before.
@@ -561,6 +619,7 @@ impl<'a> Ground<'a> {
             .filter(|c| c.view.same_opening)
             .collect();
         let by_tail = self.shows.tail().and_then(|tail| self.all.tails.get(&tail));
+        // A window that slides shows the end of a conversation without its beginning.
         candidates.extend(
             by_tail
                 .into_iter()
@@ -570,7 +629,7 @@ impl<'a> Ground<'a> {
                     Some((thread, thread.strand(*strand)?))
                 })
                 .filter(|(_, s)| s.agent == *self.seen.agent && self.same_tools(s))
-                .filter(|(_, s)| self.shows.opening.is_none_or(|o| !s.openings.contains(&o)))
+                .filter(|(_, s)| self.shows.opening != s.openings.first().copied())
                 .map(|(thread, strand)| self.candidate(thread, strand, true))
                 .filter(|c| c.view.shows_tip()),
         );
@@ -643,7 +702,7 @@ impl<'a> Ground<'a> {
         // An answer of this very conversation is written anew: it goes on there.
         let was_here = newest.view.calls_by_words > 0 && judged.forgotten.is_empty();
         let evidence = self.evidence_of_words(newest);
-        let how = Continuation::Parts;
+        let how = PARTS;
         (is_fresh || was_here).then(|| self.conclude(newest, &base, &evidence, Grade::Suspect, how))
     }
 
@@ -693,11 +752,13 @@ fn grade(evidence: &[Evidence]) -> Grade {
 /// remember before.
 fn not_remembered_any_more(
     judged: &Judgement,
+    elsewhere: &[EffectId],
     base: &[&Candidate<'_>],
 ) -> Vec<(EffectId, Absence)> {
     let mut absent: BTreeMap<EffectId, Absence> = BTreeMap::new();
     let before = base.iter().flat_map(|c| c.strand.absent.iter().copied());
-    for (effect, why) in before.chain(judged.absences()) {
+    let elsewhere = elsewhere.iter().map(|e| (*e, Absence::Elsewhere));
+    for (effect, why) in before.chain(judged.absences()).chain(elsewhere) {
         let known = absent.entry(effect).or_insert(why);
         *known = why.max(*known);
     }

@@ -24,10 +24,11 @@ pub(super) fn describe(left: &Left<'_, '_>, evidence: &[Evidence]) -> Rewind {
     } = left.primary;
     let last = view.last.map(|last| &thread.turns[view.path[last]]);
     let remembered = left.judged.remembered.clone();
+    // What another line did is forgotten as well by a line that goes back.
     let forgotten: Vec<EffectId> = left
         .absent
         .iter()
-        .filter(|(_, why)| *why == Absence::Forgotten)
+        .filter(|(_, why)| [Absence::Forgotten, Absence::Elsewhere].contains(why))
         .map(|(effect, _)| *effect)
         .collect();
     let mut forgotten_turns: Vec<TurnNo> = left.judged.forgotten.iter().map(|f| f.turn).collect();
@@ -102,6 +103,37 @@ pub(super) fn describe(left: &Left<'_, '_>, evidence: &[Evidence]) -> Rewind {
     }
 }
 
+/// A line that goes on while another, which parted from it by a rewind, had effects.
+pub(super) fn elsewhere(
+    primary: &Candidate<'_>,
+    judged: &Judgement,
+    effects: Vec<EffectId>,
+) -> Rewind {
+    let Candidate {
+        thread,
+        strand,
+        view,
+    } = primary;
+    let from = effects.first().map_or(Seq(0), |effect| effect.0);
+    let note = format!(
+        "another line of this conversation had {} that this one does not know of",
+        counted(effects.len(), "effect")
+    );
+    Rewind {
+        thread: thread.id,
+        parent: strand.branch,
+        grade: Grade::Suspect,
+        evidence: vec![Evidence::OtherLine],
+        last_remembered: view.last.map(|last| thread.turns[view.path[last]].number),
+        forgotten_turns: Vec::new(),
+        remembered: judged.remembered.clone(),
+        forgotten: effects,
+        fork_point: ForkPoint::At(Seq(from.0.saturating_sub(1))),
+        exact: false,
+        note,
+    }
+}
+
 fn note(last: Option<TurnNo>, turns: &[TurnNo], effects: usize, evidence: &[Evidence]) -> String {
     let to = match last {
         Some(last) => format!("to turn {last}"),
@@ -134,6 +166,7 @@ fn words(evidence: Evidence) -> &'static str {
         Evidence::SameRequest => "the same request already led to effects",
         Evidence::SameTurns => "its calls are, word for word, this thread's",
         Evidence::Hint => "a key that may mean a session is the same",
+        Evidence::OtherLine => "another line of this thread had effects meanwhile",
         Evidence::ExecutedAgain => "a call that had its effect is executed again",
     }
 }

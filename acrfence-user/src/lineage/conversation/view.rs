@@ -129,10 +129,7 @@ impl<'t> Shows<'t> {
             .pieces
             .iter()
             .rposition(|p| p.from == From::Model)?;
-        let begin = self.turned.pieces[..last]
-            .iter()
-            .rposition(|p| p.from == From::Agent)
-            .map_or(0, |at| at + 1);
+        let begin = self.answer_of(last);
         let answer = || self.turned.pieces[begin..=last].iter().rev();
         let call = answer().find_map(|p| match &p.what {
             What::Call(call) => Some(call.arguments),
@@ -172,6 +169,21 @@ impl<'t> Shows<'t> {
         }
     }
 
+    /// Whether the client says that it has compacted the history since the line's last request.
+    pub(super) fn has_newer_window(&self, strand: &StrandMemory) -> bool {
+        let window = self.turned.session.window.zip(strand.window);
+        window.is_some_and(|(now, then)| now > then)
+    }
+
+    /// The first piece of the answer that a piece of the model's belongs to.
+    fn answer_of(&self, at: usize) -> usize {
+        let before = &self.turned.pieces[..at];
+        before
+            .iter()
+            .rposition(|p| p.from == From::Agent)
+            .map_or(0, |agent| agent + 1)
+    }
+
     fn order_calls(&mut self, from: usize) {
         let pieces = &self.turned.pieces;
         self.calls[from..].sort_by_key(|at| match &pieces[*at].what {
@@ -184,7 +196,9 @@ impl<'t> Shows<'t> {
     pub(super) fn view(&self, thread: &ThreadMemory, strand: &StrandMemory, by_tail: bool) -> View {
         let path = thread.path_to(strand.tip);
         // What lies behind the summary that the request still carries is as it was.
-        let same_summary = self.turned.summary.is_some() && self.turned.summary == strand.summary;
+        let same_summary = self.turned.summary.is_some()
+            && self.turned.summary == strand.summary
+            && !self.has_newer_window(strand);
         let behind = strand
             .summarised
             .filter(|_| same_summary)
@@ -220,12 +234,12 @@ impl<'t> Shows<'t> {
             })
             .collect();
         if view.same_opening || by_tail {
-            self.look_by_words(&known, &mut view, &mut taken, by_tail);
+            self.look_by_words(&known, &mut view, &mut taken, by_tail, behind);
         }
-        if view.same_opening || view.by_ids || view.by_previous {
-            self.look_at_texts(&known, &mut view, behind);
-        } else if by_tail && view.last_shown().is_none() {
+        if by_tail {
             self.look_at_last_text(&known, &mut view);
+        } else if view.same_opening || view.by_ids || view.by_previous {
+            self.look_at_texts(&known, &mut view, behind);
         }
         view.last = view.last_shown().max(behind);
         view.unknown_calls = self.calls.len() - taken.len();
@@ -276,9 +290,11 @@ impl<'t> Shows<'t> {
         view: &mut View,
         taken: &mut HashSet<usize>,
         by_tail: bool,
+        behind: Option<usize>,
     ) {
         let mut calls: Vec<(usize, usize)> = Vec::new();
-        for (turn, memory) in known.iter().enumerate() {
+        let after = behind.map_or(0, |behind| behind + 1);
+        for (turn, memory) in known.iter().enumerate().skip(after) {
             let first = calls.len();
             calls.extend((0..memory.calls.len()).map(|call| (turn, call)));
             calls[first..].sort_by_key(|(_, call)| {
@@ -291,15 +307,13 @@ impl<'t> Shows<'t> {
             self.call(self.calls[at])
                 .is_some_and(|shown| same_call(shown, &known[turn].calls[call]))
         };
-        let found: Vec<(usize, usize)> = if view.same_opening {
-            (0..)
-                .zip(leading(calls.len(), self.calls.len(), same, |_| false))
-                .collect()
-        } else if by_tail {
+        let found: Vec<(usize, usize)> = if by_tail {
             let found = trailing(calls.len(), self.calls.len(), same);
             (0..calls.len()).rev().zip(found).collect()
         } else {
-            Vec::new()
+            (0..)
+                .zip(leading(calls.len(), self.calls.len(), same, |_| false))
+                .collect()
         };
         for (item, at) in found {
             let (turn, call) = calls[item];
@@ -337,10 +351,17 @@ impl<'t> Shows<'t> {
                 break;
             }
         }
+        // An answer with other calls is another answer, whatever it says.
+        let until = self
+            .calls
+            .iter()
+            .filter(|at| **at >= from)
+            .min()
+            .map_or(self.turned.pieces.len(), |call| self.answer_of(*call));
         let texts: Vec<(usize, Mark)> = self
             .texts
             .iter()
-            .filter(|at| **at >= from)
+            .filter(|at| (from..until).contains(*at))
             .filter_map(|at| match &self.turned.pieces[*at].what {
                 What::Words(said) => Some((*at, said.mark)),
                 _ => None,

@@ -133,7 +133,17 @@ impl ReplyReader {
 
     fn calls(&self) -> usize {
         let blocks = self.so_far.blocks.values();
-        blocks.filter(|b| b.kind == Kind::Call && b.done).count() + self.so_far.whole.len()
+        let is_call = |value: &&Value| match self.format {
+            Format::OpenAiResponses => {
+                text_of(value, "type").is_some_and(|kind| kind.ends_with("_call"))
+            }
+            Format::Gemini => {
+                value.get("functionCall").is_some() || value.get("function_call").is_some()
+            }
+            _ => true,
+        };
+        blocks.filter(|b| b.kind == Kind::Call && b.done).count()
+            + self.so_far.whole.iter().filter(is_call).count()
     }
 
     /// The form of the body, seen from its first bytes.
@@ -438,11 +448,25 @@ fn gemini_chunk(chunk: &Value, so_far: &mut SoFar) {
     let Some(candidate) = list(chunk.get("candidates")).first() else {
         return;
     };
-    if let Some(content) = candidate.get("content") {
-        match content.get("parts") {
-            Some(Value::Array(parts)) => so_far.whole.extend(parts.iter().cloned()),
-            Some(part @ Value::Object(_)) => so_far.whole.push(part.clone()),
-            _ => {}
+    let parts = match candidate.get("content").and_then(|c| c.get("parts")) {
+        Some(Value::Array(parts)) => parts,
+        Some(part @ Value::Object(_)) => std::slice::from_ref(part),
+        _ => &[],
+    };
+    for part in parts {
+        // Words stream as parts that are no parts of their own.
+        let only_text = |p: &Value| p.as_object().is_some_and(|p| p.len() == 1);
+        if let (Some(Value::String(before)), Some(more)) = (
+            so_far
+                .whole
+                .last_mut()
+                .filter(|last| only_text(last))
+                .and_then(|last| last.get_mut("text")),
+            text_of(part, "text").filter(|_| only_text(part)),
+        ) {
+            before.push_str(more);
+        } else {
+            so_far.whole.push(part.clone());
         }
     }
     so_far.ended |= text_of(candidate, "finishReason").is_some();

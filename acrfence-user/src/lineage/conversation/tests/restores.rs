@@ -759,3 +759,25 @@ fn a_provider_held_history_goes_back_by_its_response_id() {
     assert!(rewind.evidence.contains(&Evidence::PreviousResponse));
     assert_eq!(rewind.grade, Grade::Certain);
 }
+
+#[test]
+fn a_tool_called_with_the_persons_own_words_is_no_sub_agent() {
+    for client in ALL {
+        let mut world = World::new();
+        let mut agent = Agent::new(client, 10);
+        agent.reach = Reach::Http;
+        let words = "pay alice 100 for the rent";
+        agent.say(words);
+        let start = agent.clone();
+        let asked = agent.ask(&mut world);
+        let order = json!({"order": words, "to": "alice", "amount": 100});
+        let answer = agent.answer_of(None, &[("pay", order)]);
+        agent.take(&mut world, &asked, &answer);
+        let (payment, _) = agent.run(&mut world, &answer.calls[0]);
+        let asked = start.restored(11).ask(&mut world);
+        let rewind = asked
+            .rewind()
+            .unwrap_or_else(|| panic!("{client:?}: {:?}", asked.findings));
+        assert_eq!(rewind.forgotten, [payment], "{client:?}");
+    }
+}
