@@ -217,8 +217,7 @@ mod tests {
                 name: "t".into(),
                 arguments: format!("{{\"a\":[{}]}}", many.join(",")),
                 meta: None,
-                headers: Vec::new(),
-            }),
+                headers: Vec::new(), extra: None }),
         );
         assert_eq!(told.values.len(), MOST_VALUES);
     }

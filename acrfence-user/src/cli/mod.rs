@@ -6,7 +6,7 @@ mod completions;
 mod daemon;
 mod doctor;
 mod effects;
-mod judge;
+pub mod judge;
 mod log;
 mod output;
 mod restore;

@@ -23,15 +23,13 @@ pub fn call(n: u8, at: u64, text: &str) -> ToolCall {
             method: "POST".into(),
             url: format!("https://host-{}.test:8443/pay?q={n}", n % 4),
             headers: vec![Header::new("Content-Type", "application/json")],
-            body: Body::whole(format!("{{\"note\":\"{text}\"}}").into_bytes()),
-        }),
+            body: Body::whole(format!("{{\"note\":\"{text}\"}}").into_bytes()), rpc: Vec::new() }),
         1 => Request::Mcp(McpRequest {
             server: "stdio-server --flag".into(),
             name: "pay".into(),
             arguments: format!("{{\"note\":\"{text}\"}}"),
             meta: None,
-            headers: Vec::new(),
-        }),
+            headers: Vec::new(), extra: None }),
         _ => Request::Exec(ExecRequest {
             argv: vec!["git".into(), "push".into(), text.into()],
             cwd: "/tmp".into(),

@@ -196,8 +196,7 @@ mod tests {
                 Header::new("X-Api-Key", "k-very-secret-000"),
                 Header::new("Idempotency-Key", "ik-1"),
             ],
-            body: Body::empty(),
-        })
+            body: Body::empty(), rpc: Vec::new() })
     }
 
     #[test]
