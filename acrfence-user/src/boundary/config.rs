@@ -85,6 +85,8 @@ pub struct Limits {
     pub response_idle: Duration,
     /// How long an effect's response may go on after the agent hung up.
     pub after_hangup: Duration,
+    /// How long a call of an MCP session may wait for a stream that takes up its broken one.
+    pub resume: Duration,
     /// How long an agent may leave a response unread before it counts as gone.
     pub unread: Duration,
     /// How long a response of unknown length may be held whole before it is passed on as it comes.
@@ -119,6 +121,7 @@ impl Default for Limits {
             response_head: Duration::from_secs(15 * 60),
             response_idle: Duration::from_secs(10 * 60),
             after_hangup: Duration::from_secs(10 * 60),
+            resume: Duration::from_secs(5 * 60),
             unread: Duration::from_secs(5 * 60),
             hold: Duration::from_secs(1),
             fresh: Duration::from_secs(2),

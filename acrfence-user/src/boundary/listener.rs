@@ -17,6 +17,7 @@ use super::config::{Config, Limits};
 use super::connection::{self, Place};
 use super::http::spool::BLOCK;
 use super::http::upstream::Route;
+use super::mcp::streams::Streams;
 use super::tls::accept::Leaves;
 use super::tls::connect::Verified;
 use super::{Arbiter, Callers};
@@ -34,6 +35,8 @@ pub(crate) struct Shared {
     pub(crate) tasks: TaskTracker,
     /// Cancelled when no new requests are taken any more.
     pub(crate) stop: CancellationToken,
+    /// Calls that wait for an answer over another stream.
+    pub(crate) streams: Streams,
     callers: Arc<dyn Callers>,
     open: Mutex<HashMap<AgentName, usize>>,
     connections: Arc<Semaphore>,
@@ -76,6 +79,7 @@ impl Boundary {
             memory: Arc::new(Semaphore::new(config.limits.memory_in_all / BLOCK)),
             tasks: TaskTracker::new(),
             stop: CancellationToken::new(),
+            streams: Streams::default(),
             open: Mutex::default(),
             connections: Arc::new(Semaphore::new(config.limits.connections)),
             config,

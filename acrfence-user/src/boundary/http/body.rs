@@ -43,8 +43,13 @@ impl Drop for Receipt {
 
 /// What goes from a [`Feed`] to its body.
 enum Piece {
-    /// A frame; whether the agent knows the outcome once it has it.
-    Frame(Frame<Bytes>, bool),
+    Frame {
+        frame: Frame<Bytes>,
+        /// The agent knows the outcome of its call once it has this frame.
+        tells: bool,
+        /// For the outcome of another call that this frame carries.
+        receipt: Option<Receipt>,
+    },
     End,
     Cut(Cut),
 }
@@ -163,7 +168,14 @@ impl Body for AgentBody {
                 left,
                 ended,
             } => match ready!(pieces.poll_recv(cx)) {
-                Some(Piece::Frame(frame, tells)) => {
+                Some(Piece::Frame {
+                    frame,
+                    tells,
+                    receipt,
+                }) => {
+                    if let Some(mut receipt) = receipt {
+                        receipt.taken();
+                    }
                     if let (Some(left), Some(data)) = (left.as_mut(), frame.data_ref()) {
                         *left = left.saturating_sub(data.len() as u64);
                     }
@@ -210,7 +222,22 @@ impl Feed {
     /// Passes a frame on, waiting for a slow agent. False when the agent is gone. `tells`: the
     /// agent knows the outcome once it has it.
     pub(crate) async fn frame(&self, frame: Frame<Bytes>, tells: bool) -> bool {
-        self.pieces.send(Piece::Frame(frame, tells)).await.is_ok()
+        self.receipted(frame, tells, None).await
+    }
+
+    /// The same, with a receipt for the outcome of another call that the frame carries.
+    pub(crate) async fn receipted(
+        &self,
+        frame: Frame<Bytes>,
+        tells: bool,
+        receipt: Option<Receipt>,
+    ) -> bool {
+        let piece = Piece::Frame {
+            frame,
+            tells,
+            receipt,
+        };
+        self.pieces.send(piece).await.is_ok()
     }
 
     /// Ends the body: all of it was passed on.

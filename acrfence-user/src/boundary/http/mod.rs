@@ -6,6 +6,8 @@ pub(super) mod encoding;
 pub(super) mod exchange;
 pub(super) mod headers;
 pub mod heads;
+pub(super) mod inflow;
+pub(super) mod outlet;
 pub(super) mod relay;
 pub(super) mod replay;
 pub(super) mod spool;

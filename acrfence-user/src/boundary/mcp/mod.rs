@@ -5,6 +5,8 @@ pub(super) mod events;
 pub(super) mod exchange;
 pub mod jsonrpc;
 pub mod sse;
+pub(super) mod streams;
+pub(super) mod wait;
 
 use std::io;
 
@@ -27,6 +29,8 @@ pub(crate) enum Understood {
     },
     /// It must not be sent; this is the answer.
     Refused(Box<Response<AgentBody>>),
+    /// It is JSON-RPC, by its beginning, and too large to tell what it asks for.
+    TooLarge,
     /// Tool calls, alone or in a batch.
     Calls(Calls),
 }
@@ -70,7 +74,13 @@ pub(crate) async fn understand(
     }
     let bound = leg.shared.limits().rpc;
     let Some(bytes) = body.in_memory(bound).await? else {
-        return Ok(plain(Vec::new()));
+        // A call must not become another thing by being large.
+        let beginning = &body.record().kept[..];
+        return Ok(if begins_as_rpc(beginning) {
+            Understood::TooLarge
+        } else {
+            plain(Vec::new())
+        });
     };
     let encodings = encoding::applied(&asked.headers);
     let decoded;
@@ -122,6 +132,17 @@ pub(crate) async fn understand(
         })
         .collect();
     Ok(plain(rpc))
+}
+
+/// Whether a message whose end was not seen is JSON-RPC. Its members come in any order, so the
+/// version or the method is enough.
+fn begins_as_rpc(beginning: &[u8]) -> bool {
+    const SIGNS: [&[u8]; 2] = [b"\"jsonrpc\"", b"\"tools/call\""];
+    let start = beginning.trim_ascii_start();
+    (start.starts_with(b"{") || start.starts_with(b"["))
+        && SIGNS
+            .iter()
+            .any(|sign| start.windows(sign.len()).any(|window| window == *sign))
 }
 
 /// What an MCP server is called: its URL without query.
