@@ -77,6 +77,9 @@ pub struct Limits {
     pub head: Duration,
     /// How long a request body may stay without a byte.
     pub body_idle: Duration,
+    /// How long a gRPC agent may be silent between two messages before it is taken to wait for an
+    /// answer, so that its request is sent while it still streams.
+    pub duplex: Duration,
     /// How long connecting to an upstream may take, TLS included.
     pub connect: Duration,
     /// How long an effect may wait for the head of its response.
@@ -117,6 +120,7 @@ impl Default for Limits {
             handshake: Duration::from_secs(15),
             head: Duration::from_secs(75),
             body_idle: Duration::from_secs(60),
+            duplex: Duration::from_millis(500),
             connect: Duration::from_secs(15),
             response_head: Duration::from_secs(15 * 60),
             response_idle: Duration::from_secs(10 * 60),

@@ -15,7 +15,7 @@ use tokio_util::task::TaskTracker;
 
 use super::config::{Config, Limits};
 use super::connection::{self, Place};
-use super::http::spool::BLOCK;
+use super::http::budget::Memory;
 use super::http::upstream::Route;
 use super::mcp::streams::Streams;
 use super::tls::accept::Leaves;
@@ -29,8 +29,7 @@ pub(crate) struct Shared {
     pub(crate) arbiter: Arc<dyn Arbiter>,
     pub(crate) leaves: Arc<Leaves>,
     pub(crate) verified: Verified,
-    /// Memory for bodies, in blocks.
-    pub(crate) memory: Arc<Semaphore>,
+    pub(crate) memory: Memory,
     /// Everything that must come to its end before the boundary is closed.
     pub(crate) tasks: TaskTracker,
     /// Cancelled when no new requests are taken any more.
@@ -76,7 +75,7 @@ impl Boundary {
         let shared = Shared {
             leaves: Arc::new(Leaves::new(config.ca.clone())?),
             verified: Verified::new(config.roots.iter().cloned())?,
-            memory: Arc::new(Semaphore::new(config.limits.memory_in_all / BLOCK)),
+            memory: Memory::new(config.limits.memory_in_all),
             tasks: TaskTracker::new(),
             stop: CancellationToken::new(),
             streams: Streams::default(),

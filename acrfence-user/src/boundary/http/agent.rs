@@ -163,6 +163,7 @@ async fn answer(
         leg.shared.limits(),
         &leg.shared.config.spool,
         &leg.shared.memory,
+        (tongue == Tongue::Grpc).then_some(leg.shared.limits().duplex),
     )
     .await
     {

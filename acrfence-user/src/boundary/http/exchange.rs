@@ -245,10 +245,7 @@ impl Asked {
 pub(crate) async fn run(leg: Arc<Leg>, asked: Asked, mut body: Spooled, reply: Reply) {
     let understood = match mcp::understand(&leg, &asked, &mut body).await {
         Ok(understood) => understood,
-        Err(error) => {
-            let detail = format!("a spooled body could not be read: {error}");
-            return reply.fail(Failure::Overloaded, &detail, None);
-        }
+        Err(error) => return reply.fail(Failure::Overloaded, &error.to_string(), None),
     };
     match understood {
         mcp::Understood::Plain { rpc } => plain(leg, asked, body, reply, rpc).await,
@@ -283,6 +280,7 @@ pub(crate) async fn plain(
                 .await;
         }
     };
+    let is_open = body.is_open();
     let mut outgoing = asked.outgoing(body, false);
     let listens = asked.method == Method::GET && headers::accepts_events(&asked.headers);
     if listens {
@@ -301,7 +299,11 @@ pub(crate) async fn plain(
         }
         return;
     }
-    let reading = relay::Reading::http(leg.shared.limits());
+    let reading = if is_open {
+        relay::Reading::duplex()
+    } else {
+        relay::Reading::http(leg.shared.limits())
+    };
     let whole = relay::pass(response, &asked.method, ticket, reply, &leg, reading).await;
     if let Some(recorded) = whole {
         leg.upstream.give_back(lease);

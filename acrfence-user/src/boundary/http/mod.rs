@@ -2,6 +2,7 @@
 
 pub(super) mod agent;
 pub(super) mod body;
+pub(super) mod budget;
 pub(super) mod encoding;
 pub(super) mod exchange;
 pub(super) mod headers;

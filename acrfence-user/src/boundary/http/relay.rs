@@ -10,6 +10,7 @@ use http_body::Frame;
 use hyper::body::Incoming;
 
 use super::body::Recorder;
+use super::budget::Share;
 use super::exchange::Leg;
 use super::headers;
 use super::inflow::{Inflow, Inflowing};
@@ -95,6 +96,16 @@ impl Reading {
             interpret: Box::new(|response| Recorded::Http(response.clone())),
         }
     }
+
+    /// A response to a request that the agent was still sending: what was answered to what is
+    /// not known, so nothing of it is kept that could be played back.
+    pub(crate) fn duplex() -> Self {
+        Self {
+            bound: 0,
+            hold: None,
+            interpret: Box::new(|response| Recorded::Http(response.clone())),
+        }
+    }
 }
 
 /// Passes a response on and settles its ticket. Returns the response when it came whole.
@@ -119,9 +130,10 @@ pub(crate) async fn pass(
         limits,
     );
     let mut inflow = Inflow::new(body, effect.is_some(), limits);
-    let mut recorder = Recorder::new(reading.bound);
+    let memory = &leg.shared.memory;
+    let mut recorder = Recorder::new(reading.bound, Some(memory.share()));
     let mut trailers = HeaderMap::new();
-    let mut held = Held::new(holds, &head, declared, &reading);
+    let mut held = Held::new(holds, &head, declared, &reading, memory.share());
     let mut complete = declared == Some(0);
     if !held.whole {
         outlet.open();
@@ -201,11 +213,18 @@ struct Held {
     until: Option<Instant>,
     bound: usize,
     bytes: usize,
+    share: Share,
     frames: Vec<Frame<Bytes>>,
 }
 
 impl Held {
-    fn new(holds: bool, head: &response::Parts, declared: Option<u64>, reading: &Reading) -> Self {
+    fn new(
+        holds: bool,
+        head: &response::Parts,
+        declared: Option<u64>,
+        reading: &Reading,
+        share: Share,
+    ) -> Self {
         let whole = holds
             && !is_streamed(&head.headers)
             && declared.is_none_or(|length| length <= reading.bound as u64);
@@ -218,6 +237,7 @@ impl Held {
                 .map(|hold| Instant::now() + hold),
             bound: reading.bound,
             bytes: 0,
+            share,
             frames: Vec::new(),
         }
     }
@@ -239,7 +259,7 @@ impl Held {
     /// Holds a frame or passes it on. `last`: nothing but fields can come after it.
     async fn take(&mut self, frame: Frame<Bytes>, last: bool, outlet: &mut Outlet) {
         self.bytes += frame.data_ref().map_or(0, Bytes::len);
-        if self.whole && self.bytes > self.bound {
+        if self.whole && (self.bytes > self.bound || !self.share.try_grow(self.bytes)) {
             self.release(outlet).await;
         }
         if self.whole || (self.holds && last) {

@@ -14,6 +14,7 @@ use super::streams::{Injected, Scope};
 use super::{answer, jsonrpc, sse};
 use crate::boundary::Ticket;
 use crate::boundary::http::body::Recorder;
+use crate::boundary::http::budget::Share;
 use crate::boundary::http::exchange::{Asked, Leg};
 use crate::boundary::http::headers;
 use crate::boundary::http::inflow::{Inflow, Inflowing, Patience};
@@ -84,7 +85,10 @@ pub(crate) async fn listen(
     let mut inflow = Inflow::new(body, false, limits);
     inflow.wait_as(Patience::Agent);
     let mut stream = Stream::new(leg, outlet, inflow, None);
-    stream.recorder = Some(Recorder::new(limits.record));
+    stream.recorder = Some(Recorder::new(
+        limits.record,
+        Some(leg.shared.memory.share()),
+    ));
     stream.base = Url::parse(&asked.url).ok();
     stream.scopes.extend(session_of(leg, asked));
     let ended = stream.run().await;
@@ -147,6 +151,8 @@ struct Stream<'a> {
     /// Set once it did.
     endpoint: Option<(Scope, mpsc::Receiver<Injected>)>,
     splitter: Option<sse::Splitter>,
+    /// Memory for what the splitter holds.
+    share: Share,
     recorder: Option<Recorder>,
     has_ids: bool,
 }
@@ -185,6 +191,7 @@ impl<'a> Stream<'a> {
             base: None,
             endpoint: None,
             splitter: Some(sse::Splitter::new(leg.shared.limits().rpc)),
+            share: leg.shared.memory.share(),
             recorder: None,
             has_ids: false,
         }
@@ -248,6 +255,10 @@ impl<'a> Stream<'a> {
             self.outlet.frame(Frame::data(data)).await;
             return Ok(());
         };
+        let held = splitter.held() + data.len();
+        if !self.share.try_grow(held) {
+            return self.unread(data).await;
+        }
         match splitter.push(&data) {
             Ok(events) => {
                 for event in events {
@@ -270,6 +281,20 @@ impl<'a> Stream<'a> {
                 Ok(())
             }
         }
+    }
+
+    /// No memory is left to look at events with.
+    async fn unread(&mut self, data: Bytes) -> Result<(), Left> {
+        if self.is_awaited() {
+            let why = "no memory was left for an event that may carry the result";
+            return Err(Left::Broken(why.to_owned()));
+        }
+        let left = self.splitter.take().and_then(sse::Splitter::finish);
+        if let Some(left) = left {
+            self.outlet.frame(Frame::data(left.raw)).await;
+        }
+        self.outlet.frame(Frame::data(data)).await;
+        Ok(())
     }
 
     /// Passes an event on, after settling the calls it answers.

@@ -8,15 +8,13 @@ pub mod sse;
 pub(super) mod streams;
 pub(super) mod wait;
 
-use std::io;
-
 use http::{Method, Response};
 
 use super::TroubleKind;
 use super::http::body::AgentBody;
 use super::http::encoding;
 use super::http::exchange::{Asked, Leg};
-use super::http::spool::Spooled;
+use super::http::spool::{SpoolError, Spooled};
 use crate::words::McpRequest;
 use jsonrpc::{Message, Parsed};
 
@@ -67,13 +65,15 @@ pub(crate) async fn understand(
     leg: &Leg,
     asked: &Asked,
     body: &mut Spooled,
-) -> io::Result<Understood> {
+) -> Result<Understood, SpoolError> {
     let plain = |rpc| Understood::Plain { rpc };
-    if asked.method != Method::POST {
+    if asked.method != Method::POST || body.is_open() {
         return Ok(plain(Vec::new()));
     }
-    let bound = leg.shared.limits().rpc;
-    let Some(bytes) = body.in_memory(bound).await? else {
+    let limits = leg.shared.limits();
+    let bound = limits.rpc;
+    let memory = &leg.shared.memory;
+    let Some(bytes) = body.in_memory(bound, memory, limits.body_idle).await? else {
         // A call must not become another thing by being large.
         let beginning = &body.record().kept[..];
         return Ok(if begins_as_rpc(beginning) {
