@@ -39,7 +39,6 @@ mod walk;
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
-use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -154,12 +153,12 @@ pub struct Probe {
     table: Mutex<ProcessTable>,
     decoder: Decoder,
     feed: broadcast::Sender<Arc<ProbeEvent>>,
-    /// One walk at a time: the kernel has one list of births.
+    /// One walk at a time: the kernel has one list of parents.
     walking: Mutex<()>,
     past_traffic: Mutex<HashMap<(u32, u32), account::Total>>,
     refused: Vec<(&'static str, String)>,
     netns: u64,
-    _lock: OwnedFd,
+    _lock: sys::Lock,
 }
 
 impl Probe {
