@@ -89,6 +89,9 @@ pub struct Settings {
     /// Size of the ring buffer; rounded up to a power of two of pages. Hooks that are taken over
     /// keep theirs.
     pub ring_bytes: u32,
+    /// Redirected connections there can be at one time; more are refused. Hooks that are taken over
+    /// keep theirs.
+    pub most_connections: u32,
     /// How much the kernel programs log through aya-log: 1 errors to 5 everything.
     pub kernel_log_level: u8,
 }
@@ -125,6 +128,7 @@ impl Default for Settings {
             captures: Captures::ALL,
             resample: Duration::from_secs(1),
             ring_bytes: 8 << 20,
+            most_connections: 65536,
             kernel_log_level: 3,
         }
     }

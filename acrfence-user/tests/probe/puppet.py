@@ -38,6 +38,25 @@ def keep_tcp(host, port):
     return s.fileno()
 
 
+def same_source(targets):
+    """Connects from one address and port to several targets at once."""
+    sockets = []
+    results = []
+    port = 0
+    for target in targets:
+        s = socket.socket()
+        s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        s.bind(("127.0.0.1", port))
+        port = s.getsockname()[1]
+        result = s.connect_ex(target)
+        results.append(errno.errorcode.get(result, "OK"))
+        sockets.append(s)
+    for s in sockets:
+        s.close()
+    return results
+
+
 def nonblocking(host, port):
     """Connects without waiting; asks for the peer's name once it is there."""
     import select
