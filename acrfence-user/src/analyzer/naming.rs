@@ -89,6 +89,11 @@ impl Names {
             return true;
         }
         let label = self.last_is(&LABEL_ENDS);
+        // `newClientOrderId`, `client_oid`, `orderLinkId`.
+        let made_by_caller = self.own.iter().position(|w| w == "client" || w == "caller").is_some_and(|at| at > 0 && at + 1 < self.own.len());
+        if label && made_by_caller || self.own == ["client", "oid"] || self.own == ["cl", "ord", "id"] {
+            return true;
+        }
         if label && self.own.len() >= 2 && self.first_is(&["client", "caller"]) {
             // `client_id`, `client_no`: a customer; `caller_id`: a phone number.
             return self.own.len() >= 3
@@ -98,7 +103,7 @@ impl Names {
         label
             && matches!(
                 before_last,
-                Some("request" | "req" | "submission" | "submit" | "invocation" | "mutation")
+                Some("request" | "req" | "submission" | "submit" | "invocation" | "mutation" | "creation" | "unique" | "once" | "retry")
             )
             && !self.has(&["pull", "merge", "leave", "access", "approval", "service", "change", "purchase", "friend"])
     }
@@ -149,7 +154,13 @@ impl Names {
 
     /// A time that is wanted, not the time it is.
     pub fn is_schedule(&self) -> bool {
-        self.has(&SCHEDULE) && !self.last_is(&["timestamp", "stamp"])
+        self.has(SCHEDULE) && !self.last_is(&["timestamp", "stamp"])
+    }
+
+    /// A time that names something else (a thread by its first message), never a clock.
+    pub fn is_time_of_other(&self) -> bool {
+        self.has(&["thread", "parent", "reply", "root", "original", "previous", "last", "since", "before", "after", "birth", "dob"])
+            && !self.has(&["modified", "updated"])
     }
 
     /// A signature or other value computed from the rest of the request.
@@ -397,7 +408,7 @@ const WRAPPERS: &[&str] = &["value", "oid", "date", "text", "string", "val"];
 const UNIQUE: &[&str] = &[
     "idempotency", "idempotent", "idempotence", "idem", "dedup", "dedupe", "deduplication",
     "correlation", "traceparent", "tracestate", "trace", "span", "baggage", "cachebust",
-    "cachebuster", "ikey",
+    "cachebuster", "ikey", "uetr", "clordid",
 ];
 
 const LABEL_ENDS: &[&str] = &[
@@ -419,14 +430,14 @@ const CLOCK: &[&str] = &[
     "taken", "entered", "initiated", "invoked", "captured", "triggered", "performed", "started",
 ];
 
+/// A wish for later. Words that can also mean "from now on" (start, run, event) are not here: where
+/// both calls give the very moment they are made, they say "now".
 const SCHEDULE: &[&str] = &[
-    "start", "starts", "begin", "begins", "end", "ends", "until", "expire", "expires", "expiry",
-    "expiration", "expired", "due", "deadline", "schedule", "scheduled", "deliver", "delivery",
-    "departure", "depart", "departs", "arrival", "arrive", "arrives", "appointment", "remind",
-    "reminder", "effective", "valid", "validity", "from", "to", "since", "till", "before", "after",
-    "pickup", "booking", "slot", "checkin", "checkout", "return", "release", "publish", "launch",
-    "run", "next", "birth", "birthday", "dob", "event", "meeting", "reservation", "thread", "parent",
-    "reply", "dtstart", "dtend", "embargo", "maturity",
+    "end", "ends", "until", "expire", "expires", "expiry", "expiration", "expired", "due", "deadline", "schedule",
+    "scheduled", "deliver", "delivery", "departure", "depart", "departs", "arrival", "arrive", "arrives", "appointment",
+    "remind", "reminder", "valid", "validity", "till", "pickup", "slot", "checkin", "checkout", "return", "next", "birth",
+    "birthday", "dob", "meeting", "reservation", "thread", "parent", "reply", "dtstart", "dtend", "embargo", "maturity",
+    "since", "before", "after", "to", "renewal", "follow", "wake", "alarm",
 ];
 
 const TARGETS: &[&str] = &[
@@ -455,17 +466,24 @@ const PROSE: &[&str] = &[
 ];
 
 const SETS: &[&str] = &[
-    "tags", "tag", "labels", "label", "categories", "keywords", "recipients", "to", "cc", "bcc",
-    "attendees", "participants", "members", "users", "groups", "roles", "permissions", "scopes",
-    "scope", "grants", "features", "flags", "events", "event", "emails", "addresses", "countries",
-    "geo", "geos", "languages", "locales", "skills", "watchers", "followers", "assignees",
-    "reviewers", "owners", "invitees", "guests", "contacts", "phones", "channels", "audiences",
-    "segments", "interests", "hashtags", "keys", "ids", "names", "origins", "domains", "ips", "cidrs",
-    "subnets", "zones", "regions", "markets", "platforms", "types", "capabilities", "env",
-    "environment", "envs", "variables", "vars", "ports", "volumes", "mounts", "headers", "attributes",
-    "extensions", "allergies", "conditions", "products", "skus", "seats", "genres", "topics",
-    "collaborators", "subscribers", "admins", "moderators", "teams", "departments", "locations",
-    "subscriptions",
+    "tags", "tag", "labels", "label", "categories", "keywords", "recipients", "to", "cc", "bcc", "attendees",
+    "participants", "members", "users", "groups", "roles", "permissions", "scopes", "scope", "grants", "features", "flags",
+    "events", "event", "emails", "addresses", "countries", "geo", "geos", "languages", "locales", "skills", "watchers",
+    "followers", "assignees", "reviewers", "owners", "invitees", "guests", "contacts", "phones", "channels", "audiences",
+    "segments", "interests", "hashtags", "keys", "ids", "names", "origins", "domains", "ips", "cidrs", "subnets", "zones",
+    "regions", "markets", "platforms", "types", "capabilities", "env", "environment", "envs", "variables", "vars", "ports",
+    "volumes", "mounts", "headers", "attributes", "extensions", "allergies", "conditions", "products", "skus", "seats",
+    "genres", "topics", "collaborators", "subscribers", "admins", "moderators", "teams", "departments", "subscriptions",
+    "amenities", "ingredients", "toppings", "allergens", "cuisines", "symptoms", "diagnoses", "colors", "colours", "sizes",
+    "days", "weekdays", "options", "addons", "extras", "services", "uris", "callbacks", "webhooks", "symbols",
+    "currencies", "sensors", "nodes", "peers", "brokers", "attachments", "certifications", "qualifications",
+    "specialties", "equipment", "facilities", "accessories", "modules", "plugins", "packages", "dependencies", "exclusions",
+    "inclusions", "allowlist", "blocklist", "denylist", "whitelist", "blacklist", "allowed", "blocked", "viewers",
+    "editors", "aliases", "synonyms", "mentions", "coupons", "mask", "fields", "devices", "hosts", "servers", "tenants",
+    "accounts", "entities", "classes", "traits", "materials", "includes", "excludes", "expand", "properties", "files",
+    "images", "documents", "policies", "profiles", "badges", "exempt", "holidays", "vehicles", "drivers", "kinds",
+    "statuses", "states", "organizations", "companies", "brands", "stores", "shops", "branches", "reasons", "symbols",
+    "set", "label", "capability", "volume", "publish",
 ];
 
 const SEQUENCES: &[&str] = &[
@@ -475,7 +493,10 @@ const SEQUENCES: &[&str] = &[
     "playlist", "queue", "ranking", "rank", "priority", "priorities", "preferences", "order",
     "sequence", "chain", "pipeline", "rules", "rule", "middlewares", "messages", "blocks",
     "paragraphs", "slides", "chapters", "pages", "page", "layers", "migrations", "statements",
-    "script", "scripts", "instructions", "moves", "columns", "vector", "embedding", "sort",
+    "script", "scripts", "instructions", "legs", "phases", "itinerary", "cities", "destinations", "stations",
+    "locations", "signers", "approvers", "songs", "episodes", "frames", "exercises", "questions", "filters", "courses",
+    "acts", "layers", "nameservers", "bbox", "bounds", "coords", "vertices", "matrix", "series", "history", "items_order",
+    "transitions", "hops", "backups", "words", "lines", "moves", "columns", "vector", "embedding", "sort",
     "fallback", "fallbacks", "choices", "transforms", "program", "patch", "directions",
 ];
 

@@ -67,7 +67,11 @@ impl Walk<'_> {
             let (a, b) = argv::pair(&one.argv, &two.argv);
             self.value(&Path::part("argv"), &a, &b);
         }
-        if one.cwd.trim_end_matches('/') != two.cwd.trim_end_matches('/') {
+        let bare = |t: &'_ str| -> String {
+            let cut = t.trim_end_matches('/');
+            if cut.is_empty() { t.to_owned() } else { cut.to_owned() }
+        };
+        if bare(&one.cwd) != bare(&two.cwd) {
             self.found(
                 &Path::part("cwd"),
                 FieldClass::Intent,

@@ -133,7 +133,7 @@ impl Walk<'_> {
             return;
         }
         let shown = (Value::text(prefix(one)), Value::text(prefix(two)));
-        if prefix(one) == prefix(two) && opaque(one) && opaque(two) {
+        if prefix(one) == prefix(two) && opaque(one) && opaque(two) && super::super::shape::are_unrelated(one, two) {
             self.found(path, Volatile, "an access token that was issued again; its kind is the same", &shown.0, &shown.1);
         } else {
             self.found(path, Unknown, "another access token; nothing tells whose it is", &shown.0, &shown.1);

@@ -180,7 +180,7 @@ impl Walk<'_> {
                 if shape::randomness(&a) == Randomness::Strong && shape::randomness(&b) == Randomness::Strong =>
             {
                 // Only what nobody saw before can be made up.
-                let made_up = self.context.seen(&a, &b).is_none();
+                let made_up = shape::are_unrelated(&a, &b) && self.context.seen(&a, &b).is_none();
                 made_up.then(|| (a.into_owned(), b.into_owned()))
             }
             _ => None,
@@ -238,7 +238,7 @@ impl Walk<'_> {
             return (Intent, "names what the call is about".into());
         }
         let random = shape::randomness(&a).min(shape::randomness(&b));
-        if random == Randomness::Strong && self.context.seen(&a, &b).is_none() {
+        if random == Randomness::Strong && shape::are_unrelated(&a, &b) && self.context.seen(&a, &b).is_none() {
             return (Unknown, "looks made up, but nothing says that it means nothing".into());
         }
         if let Some(place) = self.context.seen(&a, &b) {
@@ -262,7 +262,8 @@ impl Walk<'_> {
 
     fn judge_clock(&self, path: &Path<'_>, names: &Names, a: &str, b: &str) -> Option<Judged> {
         let (x, y) = (instant::read(a)?, instant::read(b)?);
-        if !names.is_schedule() && self.is_now(a, false) && self.is_now(b, true) && zones_agree(&x, &y, self) {
+        let both_now = self.is_now(a, false) && self.is_now(b, true) && zones_agree(&x, &y, self);
+        if both_now && !names.is_schedule() && (names.is_clock() || !names.is_time_of_other()) {
             return Some((Volatile, "the clock at the time of each call".into()));
         }
         let within_token = self.in_token && names.has(&["exp", "nbf", "iat"]);
@@ -328,7 +329,7 @@ impl Walk<'_> {
             return None;
         }
         let random = shape::randomness(a).min(shape::randomness(b));
-        if random == Randomness::None {
+        if random == Randomness::None || !shape::are_unrelated(a, b) {
             return None;
         }
         if self.context.words.iter().any(|w| {
@@ -404,7 +405,7 @@ impl Walk<'_> {
         if random == Randomness::None || names.own.is_empty() {
             return None;
         }
-        let unseen = || self.context.seen(a, b).is_none();
+        let unseen = || shape::are_unrelated(a, b) && self.context.seen(a, b).is_none();
         let strong = random == Randomness::Strong;
         let deed = self.deed();
         if path.is_in("headers") {
@@ -415,7 +416,7 @@ impl Walk<'_> {
         }
         let makes = matches!(deed, Deed::Create | Deed::Do);
         let mail_id = |t: &str| t.trim().starts_with('<') && t.trim().ends_with('>') && t.contains('@');
-        if names.own == ["message", "id"] && mail_id(a) && mail_id(b) && unseen() {
+        if names.own == ["message", "id"] && mail_id(a) && mail_id(b) && self.context.seen_one(a).is_none() && self.context.seen_one(b).is_none() {
             return Some((Volatile, "the id of a mail message, made up when it is written".into()));
         }
         let noun = names.noun_of_id();
