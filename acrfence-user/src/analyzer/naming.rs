@@ -81,7 +81,12 @@ impl Names {
 
     /// A name that by itself says "made up for this one request".
     pub fn is_uniqueness_key(&self) -> bool {
-        if self.has(&UNIQUE) && !self.has(&["policy", "mode", "enabled", "supported", "window"]) {
+        if self.has(UNIQUE) && !self.has(&["policy", "mode", "enabled", "supported", "window", "ttl", "scope"]) {
+            return true;
+        }
+        // `trace_id`, `X-Trace`; but `time_span` and `correlation: 0.9` are measures.
+        let traced = self.has(&["trace", "span", "correlation", "idem"]);
+        if traced && (self.last_is(LABEL_ENDS) || self.own == ["x", "trace"]) {
             return true;
         }
         if self.has(&["nonce", "cnonce"]) && !self.has(&["card", "payment", "method", "device", "source"])
@@ -165,8 +170,9 @@ impl Names {
 
     /// A signature or other value computed from the rest of the request.
     pub fn is_signature(&self) -> bool {
-        self.has(&["signature", "sig", "hmac", "mac"]) && !self.has(&["address", "addr", "image", "name", "block", "required"])
-            || self.own == ["v1"]
+        self.has(&["signature", "sig", "hmac", "sign"])
+            && self.last_is(&["signature", "sig", "hmac", "sign", "256", "1", "512", "sha", "v1", "v2", "value"])
+            || self.own == ["v", "1"]
     }
 
     /// A token that proves who sends or that a form was opened, made anew all the time.
@@ -245,11 +251,6 @@ impl Names {
         self.last_is(&SETS) && !self.is_sequence()
     }
 
-    /// [`Self::is_set`], for this name or the one around it.
-    pub fn any_set(&self) -> bool {
-        self.is_set()
-    }
-
     /// A list that is worked through in order.
     pub fn is_sequence(&self) -> bool {
         self.has(&SEQUENCES)
@@ -267,6 +268,11 @@ impl Names {
         ["dryrun", "validateonly", "testmode", "simulate", "preview", "force", "whatif", "checkonly", "recursive", "cascade", "sandbox"]
             .iter()
             .any(|flag| joined == *flag)
+    }
+
+    /// A secret: every blank of it counts.
+    pub fn is_secret(&self) -> bool {
+        self.has(&["password", "passwd", "passphrase", "secret", "pin", "otp", "passcode"])
     }
 
     /// Something that only changes what is printed.
@@ -406,8 +412,8 @@ pub(super) fn is_verb(word: &str) -> bool {
 const WRAPPERS: &[&str] = &["value", "oid", "date", "text", "string", "val"];
 
 const UNIQUE: &[&str] = &[
-    "idempotency", "idempotent", "idempotence", "idem", "dedup", "dedupe", "deduplication",
-    "correlation", "traceparent", "tracestate", "trace", "span", "baggage", "cachebust",
+    "idempotency", "idempotent", "idempotence", "dedup", "dedupe", "deduplication",
+    "traceparent", "tracestate", "baggage", "cachebust",
     "cachebuster", "ikey", "uetr", "clordid",
 ];
 
@@ -468,7 +474,7 @@ const PROSE: &[&str] = &[
 const SETS: &[&str] = &[
     "tags", "tag", "labels", "label", "categories", "keywords", "recipients", "to", "cc", "bcc", "attendees",
     "participants", "members", "users", "groups", "roles", "permissions", "scopes", "scope", "grants", "features", "flags",
-    "events", "event", "emails", "addresses", "countries", "geo", "geos", "languages", "locales", "skills", "watchers",
+    "events", "event", "emails", "addresses", "countries", "geo", "geos", "skills", "watchers",
     "followers", "assignees", "reviewers", "owners", "invitees", "guests", "contacts", "phones", "channels", "audiences",
     "segments", "interests", "hashtags", "keys", "ids", "names", "origins", "domains", "ips", "cidrs", "subnets", "zones",
     "regions", "markets", "platforms", "types", "capabilities", "env", "environment", "envs", "variables", "vars", "ports",
@@ -476,12 +482,11 @@ const SETS: &[&str] = &[
     "genres", "topics", "collaborators", "subscribers", "admins", "moderators", "teams", "departments", "subscriptions",
     "amenities", "ingredients", "toppings", "allergens", "cuisines", "symptoms", "diagnoses", "colors", "colours", "sizes",
     "days", "weekdays", "options", "addons", "extras", "services", "uris", "callbacks", "webhooks", "symbols",
-    "currencies", "sensors", "nodes", "peers", "brokers", "attachments", "certifications", "qualifications",
+    "currencies", "sensors", "peers", "brokers", "attachments", "certifications", "qualifications",
     "specialties", "equipment", "facilities", "accessories", "modules", "plugins", "packages", "dependencies", "exclusions",
     "inclusions", "allowlist", "blocklist", "denylist", "whitelist", "blacklist", "allowed", "blocked", "viewers",
-    "editors", "aliases", "synonyms", "mentions", "coupons", "mask", "fields", "devices", "hosts", "servers", "tenants",
-    "accounts", "entities", "classes", "traits", "materials", "includes", "excludes", "expand", "properties", "files",
-    "images", "documents", "policies", "profiles", "badges", "exempt", "holidays", "vehicles", "drivers", "kinds",
+    "editors", "aliases", "synonyms", "mentions", "coupons", "mask", "fields", "devices", "tenants",
+    "accounts", "entities", "classes", "traits", "materials", "includes", "excludes", "expand", "properties",  "profiles", "badges", "exempt", "holidays", "vehicles", "drivers", "kinds",
     "statuses", "states", "organizations", "companies", "brands", "stores", "shops", "branches", "reasons", "symbols",
     "set", "label", "capability", "volume", "publish",
 ];
@@ -540,6 +545,7 @@ const ACT: &[&str] = &[
 
 /// Words that appear run together in names.
 const JOINABLE: &[&str] = &[
+    "traceparent", "tracestate",
     "id", "key", "ref", "reference", "token", "uuid", "guid", "no", "number", "code", "request", "req",
     "client", "caller", "message", "msg", "idempotency", "correlation", "trace", "span", "parent",
     "state", "nonce", "created", "creation", "updated", "sent", "start", "end", "time", "timestamp",
@@ -597,7 +603,7 @@ mod tests {
         }
         for no in [
             "client_id", "caller_id", "payment_method_nonce", "card_nonce", "id", "ref", "pull_request_id",
-            "customer_ref", "order_id", "client_secret", "amount", "to", "client_no", "request",
+            "customer_ref", "order_id", "client_secret", "time_span", "lifespan_days", "correlation", "amount", "to", "client_no", "request",
         ] {
             assert!(!Names::of(no).is_uniqueness_key(), "{no}");
         }

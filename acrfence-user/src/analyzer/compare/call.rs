@@ -186,7 +186,7 @@ impl Walk<'_> {
 /// Variables that say where a command is started from, not what it does.
 fn is_surroundings(name: &str) -> bool {
     const NAMES: &[&str] = &[
-        "_", "SHLVL", "PWD", "OLDPWD", "TERM", "COLORTERM", "COLUMNS", "LINES", "LANG", "LANGUAGE", "TZ_NAME",
+        "_", "SHLVL", "PWD", "OLDPWD", "TERM", "COLORTERM", "COLUMNS", "LINES", "LANG", "LANGUAGE",
         "SSH_AUTH_SOCK", "SSH_AGENT_PID", "DISPLAY", "EDITOR", "PAGER", "GIT_PAGER", "HISTFILE", "TMPDIR",
         "INVOCATION_ID", "JOURNAL_STREAM", "SYSTEMD_EXEC_PID",
     ];

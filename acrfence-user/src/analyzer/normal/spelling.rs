@@ -84,7 +84,7 @@ pub(in crate::analyzer) fn same(
     if names.last_is(&["method", "verb"]) && one.eq_ignore_ascii_case(two) {
         return Some("the same method");
     }
-    if names.any_set() && same_members(one, two) {
+    if names.is_set() && same_members(one, two, names) {
         return Some("the same set in another order");
     }
     None
@@ -235,9 +235,18 @@ fn same_grouped(one: &str, two: &str) -> bool {
         && packed(one).is_some_and(|a| Some(a) == packed(two))
 }
 
-fn same_members(one: &str, two: &str) -> bool {
+/// A set written as one text. Blanks separate only where that is usual; a comma also stands between
+/// the parts of one name ("Lee, Kim"), so members must look like single words or addresses.
+fn same_members(one: &str, two: &str, names: &Names) -> bool {
+    let people = names.has(&["to", "cc", "bcc", "recipients", "attendees", "names", "members", "participants"]);
     let members = |t: &str| -> Option<Vec<String>> {
-        let separator = if t.contains(',') { ',' } else { ' ' };
+        let separator = if t.contains(',') {
+            ','
+        } else if names.has(&["scope", "scopes", "permissions", "tags", "labels", "keywords"]) {
+            ' '
+        } else {
+            return None;
+        };
         let mut list: Vec<String> = t
             .split(separator)
             .map(|m| m.trim().to_owned())
@@ -245,7 +254,11 @@ fn same_members(one: &str, two: &str) -> bool {
             .collect();
         list.sort_unstable();
         let distinct = list.windows(2).all(|w| w[0] != w[1]);
-        (list.len() > 1 && distinct).then_some(list)
+        let word = |m: &String| {
+            let address = m.contains('@') || m.starts_with('+');
+            if people { address } else { address || !m.contains(char::is_whitespace) }
+        };
+        (list.len() > 1 && distinct && list.iter().all(word)).then_some(list)
     };
     members(one).is_some_and(|a| Some(a) == members(two))
 }
@@ -312,6 +325,8 @@ mod tests {
             ("a b", "ab", "title"),
             ("12 34", "1234", "code"),
             ("a b", "b a", "title"),
+            ("Lee, Kim", "Kim, Lee", "to"),
+            ("5 Main Street", "Street Main 5", "to"),
             ("ACC-1", "ACC-\u{ff11}", "to"),
             ("edge.cdn.example", "edge.cdn.example.", "content"),
             ("+15550100199", "15550100199", "to"),
