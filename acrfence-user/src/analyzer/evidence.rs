@@ -98,7 +98,7 @@ impl Transcript {
             let told = harvest::request(&KEY, request)
                 .values
                 .into_iter()
-                .chain(harvest::response(&KEY, Some(request), response).values);
+                .chain(harvest::response(&KEY, &KEY, Some(request), response).values);
             for value in told {
                 seen.entry(value).or_insert(places.len());
             }

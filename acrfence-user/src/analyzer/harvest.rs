@@ -47,7 +47,15 @@ pub fn request(key: &[u8; 32], request: &Request) -> Harvest {
 
 /// What a response told: the values it carries, and the credentials it issued. The request it
 /// answers, where it is known, may have named a credential that only the answer calls single-use.
-pub fn response(key: &[u8; 32], request: Option<&Request>, response: &Response) -> Harvest {
+///
+/// Values are hashed with `key`, credentials with `credential_key`: the one that presented credentials
+/// are hashed with, or an issued one is never found again.
+pub fn response(
+    key: &[u8; 32],
+    credential_key: &[u8; 32],
+    request: Option<&Request>,
+    response: &Response,
+) -> Harvest {
     let mut values = Values::new(key);
     trees(response).iter().for_each(|tree| values.tree(tree));
     let mut secrets = credential::issued(response);
@@ -56,7 +64,7 @@ pub fn response(key: &[u8; 32], request: Option<&Request>, response: &Response) 
     }
     let mut issued: Vec<_> = secrets
         .iter()
-        .map(|secret| credential::fingerprint(key, &secret.value))
+        .map(|secret| credential::fingerprint(credential_key, &secret.value))
         .collect();
     issued.sort_unstable();
     issued.dedup();
@@ -189,6 +197,7 @@ mod tests {
     #[test]
     fn values_are_found_again_in_other_spellings() {
         let told = response(
+            &KEY,
             &KEY,
             None,
             &Response::Mcp(McpResponse {

@@ -29,7 +29,13 @@ impl EffectTicket {
     fn event(&self, outcome: Outcome) -> Event {
         let harvest = match outcome.response() {
             Some(response) => {
-                harvest::response(&self.pipeline.0.keys.values, Some(&self.request), response)
+                let keys = &self.pipeline.0.keys;
+                harvest::response(
+                    &keys.values,
+                    &keys.credentials,
+                    Some(&self.request),
+                    response,
+                )
             }
             None => Harvest::default(),
         };
@@ -133,12 +139,17 @@ impl Ticket for ObservedTicket {
     }
 
     async fn settle(self: Box<Self>, ending: Ending) -> Result<(), LogError> {
-        let key = &self.pipeline.0.keys.values;
+        let keys = &self.pipeline.0.keys;
         // A conversation tells by what the model was told. What the model answers is made up, and a
         // value it made up must not look like one it was given.
         let harvest = match &ending {
-            _ if self.model => harvest::request(key, &self.request),
-            Ending::Response(response) => harvest::response(key, Some(&self.request), response),
+            _ if self.model => harvest::request(&keys.values, &self.request),
+            Ending::Response(response) => harvest::response(
+                &keys.values,
+                &keys.credentials,
+                Some(&self.request),
+                response,
+            ),
             _ => Harvest::default(),
         };
         if harvest != Harvest::default() {
