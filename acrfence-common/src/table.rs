@@ -14,10 +14,11 @@ pub struct Tracked {
     pub parent: u32,
 }
 
-/// A birth seen while user space walks an existing tree. The key is the child's tgid.
+/// Whose child a process was when that parent ended, noted while user space walks an existing tree.
+/// The key is the child's tgid.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Birth {
+pub struct Parentage {
     /// The child's start time.
     pub start_ns: u64,
     /// The parent's start time.
@@ -38,7 +39,7 @@ pub struct Config {
     pub daemon_alive: u32,
     /// Whether tracked connections pass, unfenced, while the daemon is dead (0: they are refused).
     pub open_when_down: u32,
-    /// Whether births are recorded because user space walks a tree.
+    /// Whether parents that end are noted because user space walks a tree.
     pub walking: u32,
     /// [`Captures`] bits: what writes are looked at.
     pub captures: u32,
@@ -338,7 +339,7 @@ pub enum Primitive {
 
 no_padding!(
     Tracked = 16,
-    Birth = 24,
+    Parentage = 24,
     Config = 64,
     Listener = 4,
     Endpoint = 20,
@@ -354,7 +355,7 @@ no_padding!(
 );
 plain!(
     Tracked,
-    Birth,
+    Parentage,
     Config,
     Listener,
     Endpoint,

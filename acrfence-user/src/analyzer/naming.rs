@@ -81,7 +81,12 @@ impl Names {
 
     /// A name that by itself says "made up for this one request".
     pub fn is_uniqueness_key(&self) -> bool {
-        if self.has(&UNIQUE) && !self.has(&["policy", "mode", "enabled", "supported", "window"]) {
+        if self.has(UNIQUE) && !self.has(&["policy", "mode", "enabled", "supported", "window", "ttl", "scope"]) {
+            return true;
+        }
+        // `trace_id`, `X-Trace`; but `time_span` and `correlation: 0.9` are measures.
+        let traced = self.has(&["trace", "span", "correlation", "idem"]);
+        if traced && (self.last_is(LABEL_ENDS) || self.own == ["x", "trace"]) {
             return true;
         }
         if self.has(&["nonce", "cnonce"]) && !self.has(&["card", "payment", "method", "device", "source"])
@@ -89,6 +94,11 @@ impl Names {
             return true;
         }
         let label = self.last_is(&LABEL_ENDS);
+        // `newClientOrderId`, `client_oid`, `orderLinkId`.
+        let made_by_caller = self.own.iter().position(|w| w == "client" || w == "caller").is_some_and(|at| at > 0 && at + 1 < self.own.len());
+        if label && made_by_caller || self.own == ["client", "oid"] || self.own == ["cl", "ord", "id"] {
+            return true;
+        }
         if label && self.own.len() >= 2 && self.first_is(&["client", "caller"]) {
             // `client_id`, `client_no`: a customer; `caller_id`: a phone number.
             return self.own.len() >= 3
@@ -98,7 +108,7 @@ impl Names {
         label
             && matches!(
                 before_last,
-                Some("request" | "req" | "submission" | "submit" | "invocation" | "mutation")
+                Some("request" | "req" | "submission" | "submit" | "invocation" | "mutation" | "creation" | "unique" | "once" | "retry")
             )
             && !self.has(&["pull", "merge", "leave", "access", "approval", "service", "change", "purchase", "friend"])
     }
@@ -149,13 +159,20 @@ impl Names {
 
     /// A time that is wanted, not the time it is.
     pub fn is_schedule(&self) -> bool {
-        self.has(&SCHEDULE) && !self.last_is(&["timestamp", "stamp"])
+        self.has(SCHEDULE) && !self.last_is(&["timestamp", "stamp"])
+    }
+
+    /// A time that names something else (a thread by its first message), never a clock.
+    pub fn is_time_of_other(&self) -> bool {
+        self.has(&["thread", "parent", "reply", "root", "original", "previous", "last", "since", "before", "after", "birth", "dob"])
+            && !self.has(&["modified", "updated"])
     }
 
     /// A signature or other value computed from the rest of the request.
     pub fn is_signature(&self) -> bool {
-        self.has(&["signature", "sig", "hmac", "mac"]) && !self.has(&["address", "addr", "image", "name", "block", "required"])
-            || self.own == ["v1"]
+        self.has(&["signature", "sig", "hmac", "sign"])
+            && self.last_is(&["signature", "sig", "hmac", "sign", "256", "1", "512", "sha", "v1", "v2", "value"])
+            || self.own == ["v", "1"]
     }
 
     /// A token that proves who sends or that a form was opened, made anew all the time.
@@ -234,11 +251,6 @@ impl Names {
         self.last_is(&SETS) && !self.is_sequence()
     }
 
-    /// [`Self::is_set`], for this name or the one around it.
-    pub fn any_set(&self) -> bool {
-        self.is_set()
-    }
-
     /// A list that is worked through in order.
     pub fn is_sequence(&self) -> bool {
         self.has(&SEQUENCES)
@@ -256,6 +268,11 @@ impl Names {
         ["dryrun", "validateonly", "testmode", "simulate", "preview", "force", "whatif", "checkonly", "recursive", "cascade", "sandbox"]
             .iter()
             .any(|flag| joined == *flag)
+    }
+
+    /// A secret: every blank of it counts.
+    pub fn is_secret(&self) -> bool {
+        self.has(&["password", "passwd", "passphrase", "secret", "pin", "otp", "passcode"])
     }
 
     /// Something that only changes what is printed.
@@ -395,9 +412,9 @@ pub(super) fn is_verb(word: &str) -> bool {
 const WRAPPERS: &[&str] = &["value", "oid", "date", "text", "string", "val"];
 
 const UNIQUE: &[&str] = &[
-    "idempotency", "idempotent", "idempotence", "idem", "dedup", "dedupe", "deduplication",
-    "correlation", "traceparent", "tracestate", "trace", "span", "baggage", "cachebust",
-    "cachebuster", "ikey",
+    "idempotency", "idempotent", "idempotence", "dedup", "dedupe", "deduplication",
+    "traceparent", "tracestate", "baggage", "cachebust",
+    "cachebuster", "ikey", "uetr", "clordid",
 ];
 
 const LABEL_ENDS: &[&str] = &[
@@ -419,14 +436,14 @@ const CLOCK: &[&str] = &[
     "taken", "entered", "initiated", "invoked", "captured", "triggered", "performed", "started",
 ];
 
+/// A wish for later. Words that can also mean "from now on" (start, run, event) are not here: where
+/// both calls give the very moment they are made, they say "now".
 const SCHEDULE: &[&str] = &[
-    "start", "starts", "begin", "begins", "end", "ends", "until", "expire", "expires", "expiry",
-    "expiration", "expired", "due", "deadline", "schedule", "scheduled", "deliver", "delivery",
-    "departure", "depart", "departs", "arrival", "arrive", "arrives", "appointment", "remind",
-    "reminder", "effective", "valid", "validity", "from", "to", "since", "till", "before", "after",
-    "pickup", "booking", "slot", "checkin", "checkout", "return", "release", "publish", "launch",
-    "run", "next", "birth", "birthday", "dob", "event", "meeting", "reservation", "thread", "parent",
-    "reply", "dtstart", "dtend", "embargo", "maturity",
+    "end", "ends", "until", "expire", "expires", "expiry", "expiration", "expired", "due", "deadline", "schedule",
+    "scheduled", "deliver", "delivery", "departure", "depart", "departs", "arrival", "arrive", "arrives", "appointment",
+    "remind", "reminder", "valid", "validity", "till", "pickup", "slot", "checkin", "checkout", "return", "next", "birth",
+    "birthday", "dob", "meeting", "reservation", "thread", "parent", "reply", "dtstart", "dtend", "embargo", "maturity",
+    "since", "before", "after", "to", "renewal", "follow", "wake", "alarm",
 ];
 
 const TARGETS: &[&str] = &[
@@ -455,17 +472,23 @@ const PROSE: &[&str] = &[
 ];
 
 const SETS: &[&str] = &[
-    "tags", "tag", "labels", "label", "categories", "keywords", "recipients", "to", "cc", "bcc",
-    "attendees", "participants", "members", "users", "groups", "roles", "permissions", "scopes",
-    "scope", "grants", "features", "flags", "events", "event", "emails", "addresses", "countries",
-    "geo", "geos", "languages", "locales", "skills", "watchers", "followers", "assignees",
-    "reviewers", "owners", "invitees", "guests", "contacts", "phones", "channels", "audiences",
-    "segments", "interests", "hashtags", "keys", "ids", "names", "origins", "domains", "ips", "cidrs",
-    "subnets", "zones", "regions", "markets", "platforms", "types", "capabilities", "env",
-    "environment", "envs", "variables", "vars", "ports", "volumes", "mounts", "headers", "attributes",
-    "extensions", "allergies", "conditions", "products", "skus", "seats", "genres", "topics",
-    "collaborators", "subscribers", "admins", "moderators", "teams", "departments", "locations",
-    "subscriptions",
+    "tags", "tag", "labels", "label", "categories", "keywords", "recipients", "to", "cc", "bcc", "attendees",
+    "participants", "members", "users", "groups", "roles", "permissions", "scopes", "scope", "grants", "features", "flags",
+    "events", "event", "emails", "addresses", "countries", "geo", "geos", "skills", "watchers",
+    "followers", "assignees", "reviewers", "owners", "invitees", "guests", "contacts", "phones", "channels", "audiences",
+    "segments", "interests", "hashtags", "keys", "ids", "names", "origins", "domains", "ips", "cidrs", "subnets", "zones",
+    "regions", "markets", "platforms", "types", "capabilities", "env", "environment", "envs", "variables", "vars", "ports",
+    "volumes", "mounts", "headers", "attributes", "extensions", "allergies", "conditions", "products", "skus", "seats",
+    "genres", "topics", "collaborators", "subscribers", "admins", "moderators", "teams", "departments", "subscriptions",
+    "amenities", "ingredients", "toppings", "allergens", "cuisines", "symptoms", "diagnoses", "colors", "colours", "sizes",
+    "days", "weekdays", "options", "addons", "extras", "services", "uris", "callbacks", "webhooks", "symbols",
+    "currencies", "sensors", "peers", "brokers", "attachments", "certifications", "qualifications",
+    "specialties", "equipment", "facilities", "accessories", "modules", "plugins", "packages", "dependencies", "exclusions",
+    "inclusions", "allowlist", "blocklist", "denylist", "whitelist", "blacklist", "allowed", "blocked", "viewers",
+    "editors", "aliases", "synonyms", "mentions", "coupons", "mask", "fields", "devices", "tenants",
+    "accounts", "entities", "classes", "traits", "materials", "includes", "excludes", "expand", "properties",  "profiles", "badges", "exempt", "holidays", "vehicles", "drivers", "kinds",
+    "statuses", "states", "organizations", "companies", "brands", "stores", "shops", "branches", "reasons", "symbols",
+    "set", "label", "capability", "volume", "publish",
 ];
 
 const SEQUENCES: &[&str] = &[
@@ -475,7 +498,10 @@ const SEQUENCES: &[&str] = &[
     "playlist", "queue", "ranking", "rank", "priority", "priorities", "preferences", "order",
     "sequence", "chain", "pipeline", "rules", "rule", "middlewares", "messages", "blocks",
     "paragraphs", "slides", "chapters", "pages", "page", "layers", "migrations", "statements",
-    "script", "scripts", "instructions", "moves", "columns", "vector", "embedding", "sort",
+    "script", "scripts", "instructions", "legs", "phases", "itinerary", "cities", "destinations", "stations",
+    "locations", "signers", "approvers", "songs", "episodes", "frames", "exercises", "questions", "filters", "courses",
+    "acts", "layers", "nameservers", "bbox", "bounds", "coords", "vertices", "matrix", "series", "history", "items_order",
+    "transitions", "hops", "backups", "words", "lines", "moves", "columns", "vector", "embedding", "sort",
     "fallback", "fallbacks", "choices", "transforms", "program", "patch", "directions",
 ];
 
@@ -519,6 +545,7 @@ const ACT: &[&str] = &[
 
 /// Words that appear run together in names.
 const JOINABLE: &[&str] = &[
+    "traceparent", "tracestate",
     "id", "key", "ref", "reference", "token", "uuid", "guid", "no", "number", "code", "request", "req",
     "client", "caller", "message", "msg", "idempotency", "correlation", "trace", "span", "parent",
     "state", "nonce", "created", "creation", "updated", "sent", "start", "end", "time", "timestamp",
@@ -576,7 +603,7 @@ mod tests {
         }
         for no in [
             "client_id", "caller_id", "payment_method_nonce", "card_nonce", "id", "ref", "pull_request_id",
-            "customer_ref", "order_id", "client_secret", "amount", "to", "client_no", "request",
+            "customer_ref", "order_id", "client_secret", "time_span", "lifespan_days", "correlation", "amount", "to", "client_no", "request",
         ] {
             assert!(!Names::of(no).is_uniqueness_key(), "{no}");
         }

@@ -130,7 +130,18 @@ fn statements(text: &str, field: &str, notes: &mut Vec<Note>) {
         if !mentions(statement, field) {
             continue;
         }
-        notes.extend(said(statement));
+        let subject = subject(statement);
+        let mut here = said(statement);
+        let about = match &subject {
+            // `seq: counter of messages sent by this till`: about seq, not about the till.
+            Some(names) => names.iter().any(|n| naming::words(n) == naming::words(field)),
+            // In running text only names of labels are taken to be what the sentence is about.
+            None => is_label(field),
+        };
+        if !about {
+            here.retain(|n| n.kind != NoteKind::FreshPerCall);
+        }
+        notes.extend(here);
         if let Some(default) = default_in(statement, Some(field)) {
             notes.push(note(NoteKind::Default(default), statement));
         }
@@ -143,6 +154,28 @@ fn sentences(text: &str) -> impl Iterator<Item = &str> {
         .map(str::trim)
         .filter(|s| !s.is_empty() && s.len() < 1000)
         .take(400)
+}
+
+/// The names before the colon of `name: …`, `name and other: …`, `name (type): …`.
+fn subject(statement: &str) -> Option<Vec<String>> {
+    let (head, _) = statement.split_once(':')?;
+    let head = head.split('(').next().unwrap_or(head);
+    let names: Vec<String> = head
+        .split(|c: char| c.is_whitespace() || ",/`\"'*-".contains(c))
+        .filter(|w| !w.is_empty() && *w != "and" && *w != "or")
+        .map(str::to_owned)
+        .collect();
+    (!names.is_empty() && names.len() <= 4).then_some(names)
+}
+
+fn is_label(field: &str) -> bool {
+    naming::words(field).last().is_some_and(|w| {
+        [
+            "ref", "reference", "key", "id", "token", "number", "no", "code", "nonce", "label", "tag", "uuid", "guid", "serial",
+            "sequence", "seq", "counter", "count", "identifier", "handle", "salt", "marker",
+        ]
+        .contains(&w.as_str())
+    })
 }
 
 /// Whether a statement names the field: as one word, however it is joined.

@@ -232,7 +232,8 @@ impl Facts {
             return 1;
         }
         let capital = token.chars().next().is_some_and(char::is_uppercase);
-        if capital && !first && token.chars().count() > 1 {
+        let pronoun = matches!(lower.as_str(), "sie" | "ihr" | "ihre" | "ihnen" | "i'm" | "i've" | "i'll" | "i'd");
+        if capital && !first && !pronoun && token.chars().count() > 1 {
             self.names.push(lower.clone());
         }
         if !FUNCTION_WORDS.contains(&lower.as_str()) && lower.chars().any(char::is_alphabetic) {

@@ -41,7 +41,7 @@ pub(super) fn randomness(text: &str) -> Randomness {
         .trim()
         .trim_start_matches("urn:uuid:")
         .trim_matches(|c| "<>{}\"".contains(c));
-    let plain = text.bytes().all(|b| b.is_ascii_alphanumeric() || b"-_.:@+/=~%".contains(&b));
+    let plain = text.bytes().all(|b| b.is_ascii_alphanumeric() || b"-_.:@+/=~%\\".contains(&b));
     if text.is_empty() || text.len() > 512 || !plain {
         return Randomness::None;
     }
@@ -76,12 +76,24 @@ pub(super) fn is_uuid_like(text: &str) -> bool {
     fits && groups.next().is_none() && text.bytes().filter(u8::is_ascii_digit).count() >= 6
 }
 
-/// Whether both values have the same build: groups of the same lengths, separators and prefix.
-pub(super) fn same_build(one: &str, two: &str) -> bool {
-    let build = |t: &str| -> Vec<usize> {
-        t.split(|c: char| !c.is_ascii_alphanumeric()).map(str::len).collect()
-    };
-    build(one) == build(two)
+/// Whether two random values were made up independently: then they differ nearly everywhere. Two
+/// that differ in a letter or two are one value and a slip (or a neighbour).
+pub(super) fn are_unrelated(one: &str, two: &str) -> bool {
+    if one.len() != two.len() {
+        return true;
+    }
+    let (mut all, mut differ) = (0, 0);
+    for (a, b) in one.bytes().zip(two.bytes()) {
+        if a.is_ascii_alphanumeric() || b.is_ascii_alphanumeric() {
+            all += 1;
+            differ += usize::from(a != b);
+        }
+    }
+    // A common prefix (`cnon:demo-ok-`, `sk_live_`) is not what was made up.
+    let common = one.bytes().zip(two.bytes()).take_while(|(a, b)| a == b).count();
+    let prefix = one.get(..common).and_then(|p| p.rfind(['_', '-', ':', '.'])).map_or(0, |at| at + 1);
+    let made_up = all - one.bytes().take(prefix).filter(u8::is_ascii_alphanumeric).count();
+    differ * 4 >= made_up && differ >= 3.min(made_up)
 }
 
 fn chunk_randomness(chunk: &str) -> Randomness {

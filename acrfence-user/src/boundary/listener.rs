@@ -15,8 +15,9 @@ use tokio_util::task::TaskTracker;
 
 use super::config::{Config, Limits};
 use super::connection::{self, Place};
-use super::http::spool::BLOCK;
+use super::http::budget::Memory;
 use super::http::upstream::Route;
+use super::mcp::streams::Streams;
 use super::tls::accept::Leaves;
 use super::tls::connect::Verified;
 use super::{Arbiter, Callers};
@@ -28,12 +29,13 @@ pub(crate) struct Shared {
     pub(crate) arbiter: Arc<dyn Arbiter>,
     pub(crate) leaves: Arc<Leaves>,
     pub(crate) verified: Verified,
-    /// Memory for bodies, in blocks.
-    pub(crate) memory: Arc<Semaphore>,
+    pub(crate) memory: Memory,
     /// Everything that must come to its end before the boundary is closed.
     pub(crate) tasks: TaskTracker,
     /// Cancelled when no new requests are taken any more.
     pub(crate) stop: CancellationToken,
+    /// Calls that wait for an answer over another stream.
+    pub(crate) streams: Streams,
     callers: Arc<dyn Callers>,
     open: Mutex<HashMap<AgentName, usize>>,
     connections: Arc<Semaphore>,
@@ -73,9 +75,10 @@ impl Boundary {
         let shared = Shared {
             leaves: Arc::new(Leaves::new(config.ca.clone())?),
             verified: Verified::new(config.roots.iter().cloned())?,
-            memory: Arc::new(Semaphore::new(config.limits.memory_in_all / BLOCK)),
+            memory: Memory::new(config.limits.memory_in_all),
             tasks: TaskTracker::new(),
             stop: CancellationToken::new(),
+            streams: Streams::default(),
             open: Mutex::default(),
             connections: Arc::new(Semaphore::new(config.limits.connections)),
             config,

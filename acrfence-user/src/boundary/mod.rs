@@ -57,6 +57,11 @@ pub trait Arbiter: Send + Sync + 'static {
         let _ = (origin, effect);
     }
 
+    /// The agent hung up on an effect that is running: an equal call of it now means that one.
+    fn abandoned(&self, origin: &Origin, effect: EffectId) {
+        let _ = (origin, effect);
+    }
+
     /// An MCP server told its tools: `tools` is the JSON text of the array in a `tools/list`
     /// result (one page of it), `server` the same as in [`McpRequest`](crate::words::McpRequest).
     fn tools_seen(&self, origin: &Origin, server: &str, tools: &str) {
@@ -88,10 +93,6 @@ pub trait Ticket: Send + Sync {
 
     /// Whether the end of the response must not reach the agent before [`Self::settle`] returned.
     fn holds_end(&self) -> bool;
-
-    /// The agent hung up while the call was running: an equal call of the same agent now means this
-    /// one.
-    fn abandoned(&self) {}
 
     /// Says how the call ended. Returns once that is on disk.
     async fn settle(self: Box<Self>, ending: Ending) -> Result<(), LogError>;

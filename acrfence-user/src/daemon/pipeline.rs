@@ -713,6 +713,10 @@ impl Arbiter for Pipeline {
         self.0.notices.trouble(trouble);
     }
 
+    fn abandoned(&self, _origin: &Origin, effect: EffectId) {
+        self.abandon(effect);
+    }
+
     fn undelivered(&self, _origin: &Origin, effect: EffectId) {
         let pipeline = self.clone();
         tokio::spawn(async move {

@@ -72,10 +72,6 @@ impl Ticket for EffectTicket {
         true
     }
 
-    fn abandoned(&self) {
-        self.pipeline.abandon(self.effect);
-    }
-
     async fn settle(mut self: Box<Self>, ending: Ending) -> Result<(), LogError> {
         let outcome = outcome_of(ending);
         let status = outcome.status();

@@ -5,6 +5,8 @@
 
 mod event;
 #[doc(hidden)]
+pub mod fuzz;
+#[doc(hidden)]
 pub mod index;
 #[doc(hidden)]
 pub mod journal;

@@ -60,7 +60,7 @@ impl Probe {
             config.daemon_netns = netns;
             config.cgroup = cgroup_id;
         })?;
-        maps.births.clear()?;
+        maps.parents.clear()?;
         maps.listeners.clear()?;
         let same_cgroup = before.cgroup == cgroup_id;
         let refused = hooks::attach(&mut ebpf, &settings, &pins, &cgroup, same_cgroup)?;

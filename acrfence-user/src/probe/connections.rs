@@ -133,7 +133,7 @@ fn of_process(process: ProcessIdentity, dir: &ProcDir) -> Vec<OpenConnection> {
                 "tcp" => row.is_connection,
                 _ => row.peer.port() == 443,
             };
-            counts.then(|| OpenConnection {
+            counts.then_some(OpenConnection {
                 process,
                 fd,
                 inode,

@@ -113,6 +113,8 @@ pub fn load(settings: &Settings, pin_directory: Option<&Path>) -> Result<Ebpf, P
         .override_global("LAYOUT", &layout, true)
         .override_global(aya_log::LEVEL, &log_level, false)
         .map_max_entries("EVENTS", settings.ring_bytes)
+        .map_max_entries("SOCKETS", settings.most_connections)
+        .map_max_entries("CLIENTS", settings.most_connections)
         .map_max_entries("TRACKED", most_processes());
     if let Some(directory) = pin_directory {
         check_version(directory)?;

@@ -1,8 +1,8 @@
 //! The kernel's maps, typed.
 
 use acrfence_common::{
-    AgentLabel, Birth, Claim, ClientKey, Config, Counters, DropKey, Endpoint, Listener, Tracked,
-    Traffic, TrafficKey,
+    AgentLabel, Claim, ClientKey, Config, Counters, DropKey, Endpoint, Listener, Parentage,
+    Tracked, Traffic, TrafficKey,
 };
 use aya::maps::{Array, HashMap, MapData, MapError, PerCpuArray, RingBuf};
 use aya::{Ebpf, Pod};
@@ -14,7 +14,7 @@ use super::ProbeError;
 pub const PINNED: [&str; 12] = [
     "EVENTS",
     "TRACKED",
-    "BIRTHS",
+    "PARENTS",
     "SOCKETS",
     "CLIENTS",
     "PASSES",
@@ -97,7 +97,7 @@ impl<K: Pod + Eq + std::hash::Hash, V: Pod> Table<K, V> {
 /// The maps.
 pub struct Maps {
     pub tracked: Table<u32, Tracked>,
-    pub births: Table<u32, Birth>,
+    pub parents: Table<u32, Parentage>,
     pub clients: Table<ClientKey, Claim>,
     pub passes: Table<Endpoint, u32>,
     pub listeners: Table<u64, Listener>,
@@ -113,7 +113,7 @@ impl Maps {
     pub fn take(ebpf: &mut Ebpf) -> Result<(Self, RingBuf<MapData>), ProbeError> {
         let maps = Self {
             tracked: table(ebpf, "TRACKED")?,
-            births: table(ebpf, "BIRTHS")?,
+            parents: table(ebpf, "PARENTS")?,
             clients: table(ebpf, "CLIENTS")?,
             passes: table(ebpf, "PASSES")?,
             listeners: table(ebpf, "LISTENERS")?,

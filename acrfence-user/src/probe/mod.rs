@@ -39,7 +39,6 @@ mod walk;
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
-use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -90,6 +89,9 @@ pub struct Settings {
     /// Size of the ring buffer; rounded up to a power of two of pages. Hooks that are taken over
     /// keep theirs.
     pub ring_bytes: u32,
+    /// Redirected connections there can be at one time; more are refused. Hooks that are taken over
+    /// keep theirs.
+    pub most_connections: u32,
     /// How much the kernel programs log through aya-log: 1 errors to 5 everything.
     pub kernel_log_level: u8,
 }
@@ -126,6 +128,7 @@ impl Default for Settings {
             captures: Captures::ALL,
             resample: Duration::from_secs(1),
             ring_bytes: 8 << 20,
+            most_connections: 65536,
             kernel_log_level: 3,
         }
     }
@@ -154,12 +157,12 @@ pub struct Probe {
     table: Mutex<ProcessTable>,
     decoder: Decoder,
     feed: broadcast::Sender<Arc<ProbeEvent>>,
-    /// One walk at a time: the kernel has one list of births.
+    /// One walk at a time: the kernel has one list of parents.
     walking: Mutex<()>,
     past_traffic: Mutex<HashMap<(u32, u32), account::Total>>,
     refused: Vec<(&'static str, String)>,
     netns: u64,
-    _lock: OwnedFd,
+    _lock: sys::Lock,
 }
 
 impl Probe {

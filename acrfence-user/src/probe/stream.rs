@@ -9,7 +9,7 @@ use aya::maps::{MapData, RingBuf};
 use parking_lot::Mutex;
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
-use tokio::sync::broadcast;
+use tokio::sync::{Notify, broadcast};
 
 use super::event::{Execution, ProbeEvent, What};
 use super::kernel_log::KernelLog;
@@ -22,6 +22,8 @@ use crate::words::{ProcessIdentity, Timestamp};
 pub struct Drain {
     ring: Mutex<RingBuf<MapData>>,
     log: Mutex<Option<KernelLog>>,
+    /// Somebody stopped before the ring was empty; the kernel does not wake us for the rest.
+    rest: Notify,
 }
 
 impl Drain {
@@ -29,6 +31,7 @@ impl Drain {
         Self {
             ring: Mutex::new(ring),
             log: Mutex::new(log),
+            rest: Notify::new(),
         }
     }
 }
@@ -89,6 +92,10 @@ impl Probe {
                     ready?.clear_ready();
                     self.drain();
                 }
+                () = self.drain.rest.notified() => {
+                    tokio::task::yield_now().await;
+                    self.drain();
+                }
                 ready = readable(log.as_ref()) => {
                     ready?.clear_ready();
                     if let Some(log) = self.drain.log.lock().as_mut() {
@@ -129,6 +136,7 @@ impl Probe {
             // Fails when nobody listens.
             let _ = self.feed.send(Arc::new(event));
         }
+        self.drain.rest.notify_one();
     }
 
     /// What is known of a process, up to date with everything it did before this call.
@@ -223,7 +231,7 @@ pub(super) fn wall_clock() -> Timestamp {
 }
 
 /// Records taken in by one look-up at most.
-const MOST_AT_ONCE: usize = 100_000;
+const MOST_AT_ONCE: usize = 10_000;
 const SWEEP: Duration = Duration::from_secs(10);
 const MOST_ARGUMENTS: u64 = 64 << 10;
 const MOST_ENVIRONMENT: u64 = 1 << 20;

@@ -95,13 +95,24 @@ pub fn wait_for_running_hooks() -> io::Result<()> {
     checked(unsafe { libc::syscall(libc::SYS_membarrier, MEMBARRIER_CMD_GLOBAL, 0, 0) }).map(drop)
 }
 
-/// Takes the lock of a directory for as long as the descriptor lives; none when it is taken.
-pub fn try_lock(directory: &Path) -> io::Result<Option<OwnedFd>> {
+/// The lock of a directory.
+pub struct Lock(OwnedFd);
+
+impl Drop for Lock {
+    fn drop(&mut self) {
+        // Closing is not enough: a child that was just forked shares it until it executes.
+        // SAFETY: the descriptor is open.
+        unsafe { libc::flock(self.0.as_raw_fd(), libc::LOCK_UN) };
+    }
+}
+
+/// Takes the lock of a directory; none when another process has it.
+pub fn try_lock(directory: &Path) -> io::Result<Option<Lock>> {
     let file = std::fs::File::open(directory)?;
     // SAFETY: the descriptor is open.
     let result = unsafe { libc::flock(file.as_fd().as_raw_fd(), libc::LOCK_EX | libc::LOCK_NB) };
     if result == 0 {
-        return Ok(Some(file.into()));
+        return Ok(Some(Lock(file.into())));
     }
     let error = io::Error::last_os_error();
     if error.kind() == io::ErrorKind::WouldBlock {

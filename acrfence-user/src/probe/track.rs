@@ -2,11 +2,10 @@
 //! born meanwhile.
 //!
 //! The root is entered first: from then on the kernel hands it down. Its descendants that are
-//! already there are found in snapshots of all processes. A child that an undiscovered descendant
-//! makes meanwhile is noted by the fork hook, which notes births *before* it looks its parent up:
-//! either it finds the parent that was just entered, or the next pass finds the birth. A parent
-//! that ends meanwhile has its children noted before they get another parent. The walk is over
-//! when a whole pass finds nobody new.
+//! already there are found in snapshots of all processes, by their parents. A child that an
+//! undiscovered descendant makes meanwhile is in the next snapshot, and if its parent has ended by
+//! then, the exit hook has noted whose child it was. The walk is over when a whole pass finds
+//! nobody new: then everybody was entered before the last snapshot began, and hands it down.
 
 use std::collections::{HashMap, HashSet};
 
@@ -38,14 +37,27 @@ impl Probe {
     ///
     /// Processes below it that already belong to another agent stay with that one.
     pub fn track(&self, pid: u32, agent: u32) -> Result<Vec<ProcessIdentity>, ProbeError> {
+        self.track_while(pid, agent, || {})
+    }
+
+    /// [`Self::track`], with something that happens at the worst moment: parents are being noted,
+    /// and nobody below `pid` has been found yet. For tests.
+    #[doc(hidden)]
+    pub fn track_while(
+        &self,
+        pid: u32,
+        agent: u32,
+        meanwhile: impl FnOnce(),
+    ) -> Result<Vec<ProcessIdentity>, ProbeError> {
         if agent > MAX_AGENT {
             return Err(ProbeError::AgentIndex(agent));
         }
         let _one_at_a_time = self.walking.lock();
-        self.maps.births.clear()?;
+        self.maps.parents.clear()?;
         self.maps.configure(|config| config.walking = 1)?;
         let walked = self
             .identify(pid)
+            .inspect(|_| meanwhile())
             .and_then(|root| Ok((root, self.walk(root, agent)?)));
         let stopped = self.maps.configure(|config| config.walking = 0);
         let (root, found) = walked?;
@@ -206,7 +218,7 @@ impl Probe {
         self.enter(root, agent)?;
         loop {
             let rows = self.snapshot()?;
-            let births = self.maps.births.entries()?;
+            let parents = self.maps.parents.entries()?;
             let tracked = self.maps.tracked.entries()?;
             let owner = |process: ProcessIdentity| {
                 tracked
@@ -214,7 +226,7 @@ impl Probe {
                     .filter(|entry| entry.start_ns == process.start_ns)
                     .map(|entry| entry.agent)
             };
-            let found = walk::descendants(&HashSet::from([root]), &rows, &births, |process| {
+            let found = walk::descendants(&HashSet::from([root]), &rows, &parents, |process| {
                 owner(process).is_some_and(|other| other != agent)
             });
             let fresh: Vec<_> = found
@@ -226,8 +238,8 @@ impl Probe {
                 rows.iter().map(|row| (row.tgid, row.start_ns)).collect();
             let mut changed = false;
             for process in fresh {
-                // A birth whose process is in neither this snapshot nor the table has ended, or is
-                // so young that the next pass sees it.
+                // A process that was noted and is not in the snapshot has ended, or is so young
+                // that the next pass sees it.
                 let known_end = !alive.contains_key(&process.tgid) && ProcDir::of(process).is_err();
                 if known_end {
                     continue;

@@ -226,3 +226,88 @@ async fn grpc_is_refused_with_a_status_of_its_own() {
     );
     assert_eq!(site.accepted(), 0);
 }
+
+#[tokio::test]
+async fn grpc_streams_both_ways_and_is_never_played_back() {
+    // Echoes each message as it comes.
+    let site = Site::tls(
+        "bank.test",
+        &["h2"],
+        handler(|request| async move {
+            let (feed, body) = site::fed();
+            tokio::spawn(async move {
+                let mut sent = request.into_body();
+                while let Some(frame) = sent.frame().await {
+                    if let Ok(data) = frame.unwrap().into_data() {
+                        feed.send(Ok(Frame::data(data))).await.unwrap();
+                    }
+                }
+                let mut trailers = http::HeaderMap::new();
+                trailers.insert("grpc-status", "0".parse().unwrap());
+                feed.send(Ok(Frame::trailers(trailers))).await.unwrap();
+            });
+            Response::builder()
+                .header("content-type", "application/grpc")
+                .body(body)
+                .unwrap()
+        }),
+    )
+    .await;
+    let hook = Hook::with(site.address, site.roots.clone(), |c| {
+        c.limits.duplex = Duration::from_millis(50);
+    })
+    .await;
+    let io = hook.tls("bank.test", &["h2"]).await;
+    let (sender, connection) =
+        hyper::client::conn::http2::Builder::new(hyper_util::rt::TokioExecutor::new())
+            .handshake(hyper_util::rt::TokioIo::new(io))
+            .await
+            .unwrap();
+    tokio::spawn(connection);
+    let (feed, body) = site::fed();
+    let request = Request::post("https://bank.test/pay.Bank/Chat")
+        .header("content-type", "application/grpc")
+        .header("te", "trailers")
+        .body(body)
+        .unwrap();
+    feed.send(Ok(Frame::data(Bytes::from_static(b"\0\0\0\0\x011"))))
+        .await
+        .unwrap();
+    let response = sender.clone().send_request(request).await.unwrap();
+    let mut answers = response.into_body();
+    assert_eq!(
+        answers.frame().await.unwrap().unwrap().into_data().unwrap(),
+        &b"\0\0\0\0\x011"[..]
+    );
+    feed.send(Ok(Frame::data(Bytes::from_static(b"\0\0\0\0\x012"))))
+        .await
+        .unwrap();
+    assert_eq!(
+        answers.frame().await.unwrap().unwrap().into_data().unwrap(),
+        &b"\0\0\0\0\x012"[..]
+    );
+    hook.fence.close();
+    drop(feed);
+    let early = tokio::time::timeout(Duration::from_millis(200), answers.frame()).await;
+    assert!(
+        early.is_err(),
+        "the status came before the outcome was settled"
+    );
+    hook.fence.open();
+    let trailers = answers
+        .frame()
+        .await
+        .unwrap()
+        .unwrap()
+        .into_trailers()
+        .unwrap();
+    assert_eq!(trailers["grpc-status"], "0");
+    assert_eq!(
+        hook.fence.http_calls()[0].body,
+        Body::whole(&b"\0\0\0\0\x011"[..])
+    );
+    let Ending::Response(recorded) = hook.fence.ending().await else {
+        panic!()
+    };
+    assert!(!recorded.is_whole());
+}

@@ -9,6 +9,7 @@ mod site;
 mod http1;
 mod http2;
 mod mcp;
+mod mcp_streams;
 mod opaque;
 mod outcome;
 mod tls;

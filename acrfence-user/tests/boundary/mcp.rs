@@ -362,6 +362,21 @@ async fn an_agent_that_closes_the_stream_loses_no_outcome() {
 }
 
 #[tokio::test]
+async fn a_call_that_is_no_effect_ends_with_its_agent() {
+    let (site, slot) = event_server().await;
+    let hook = Hook::to(site.address, Vec::new()).await;
+    hook.fence.say(Say::Pass);
+    let mut agent = hook.http1().await;
+    let response = agent.send(rpc(BOTH, call(json!(7), 1))).await.unwrap();
+    let feed = slot.lock().take().unwrap();
+    drop((response, agent));
+    tokio::time::timeout(Duration::from_secs(10), feed.closed())
+        .await
+        .expect("the upstream must hear that nobody listens");
+    assert!(matches!(hook.fence.ending().await, Ending::Broken { .. }));
+}
+
+#[tokio::test]
 async fn a_result_without_its_last_line_end_is_still_recorded() {
     let (site, slot) = event_server().await;
     let hook = Hook::to(site.address, Vec::new()).await;

@@ -191,12 +191,6 @@ impl Place {
             ..Settings::default()
         }
     }
-
-    /// Pids of everything in the cgroup.
-    pub fn pids(&self) -> Vec<u32> {
-        let text = std::fs::read_to_string(self.cgroup.join("cgroup.procs")).unwrap();
-        text.lines().map(|line| line.parse().unwrap()).collect()
-    }
 }
 
 impl Place {

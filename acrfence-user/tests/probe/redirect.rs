@@ -177,6 +177,48 @@ fn a_failed_connection_leaves_nothing_behind() {
 }
 
 #[test]
+fn neither_does_one_that_fails_before_anything_is_sent() {
+    let fence = Fence::new();
+    let mut agent = fence.agent();
+    // Two sockets with one address of their own: to the hook they cannot be told apart.
+    let code = "same_source([('10.1.1.1', 443), ('10.2.2.2', 443)])";
+    let (answer, claims) = fence.serve(&fence.v4, 1, || agent.ok(code));
+    assert_eq!(answer, json!(["OK", "EADDRNOTAVAIL"]));
+    assert_eq!(claims[0].unwrap().original, "10.1.1.1:443".parse().unwrap());
+    wait_for("the sockets to be forgotten", || {
+        fence.entries("SOCKETS") == 0
+    });
+}
+
+#[test]
+fn a_connection_whose_destination_cannot_be_stored_is_refused() {
+    let fence = Fence::with(|settings| settings.most_connections = 2);
+    let mut events = fence.probe().events();
+    let mut agent = fence.agent();
+    let (_, claims) = fence.serve(&fence.v4, 2, || {
+        agent.ok("keep_tcp('10.1.1.1', 443)");
+        agent.ok("keep_tcp('10.2.2.2', 443)");
+    });
+    assert!(claims.iter().all(Option::is_some));
+    assert_eq!(agent.errno("tcp('10.3.3.3', 443)"), "EPERM");
+    fence.probe().drain();
+    let refused = std::iter::from_fn(|| events.try_event()).any(|event| {
+        matches!(
+            event.what,
+            What::Connected {
+                treatment: Treatment::RefusedNoRoom,
+                ..
+            }
+        )
+    });
+    assert!(refused);
+    let account = fence.account("redirect");
+    assert_eq!((account.seen, account.submitted), (3, 2));
+    assert_eq!(account.dropped["table full"], 1);
+    assert!(fence.probe().gaps(1).contains("redirect"));
+}
+
+#[test]
 fn nobody_may_connect_to_the_listener_by_himself() {
     let fence = Fence::new();
     let mut agent = fence.agent();

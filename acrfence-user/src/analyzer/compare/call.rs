@@ -67,7 +67,11 @@ impl Walk<'_> {
             let (a, b) = argv::pair(&one.argv, &two.argv);
             self.value(&Path::part("argv"), &a, &b);
         }
-        if one.cwd.trim_end_matches('/') != two.cwd.trim_end_matches('/') {
+        let bare = |t: &'_ str| -> String {
+            let cut = t.trim_end_matches('/');
+            if cut.is_empty() { t.to_owned() } else { cut.to_owned() }
+        };
+        if bare(&one.cwd) != bare(&two.cwd) {
             self.found(
                 &Path::part("cwd"),
                 FieldClass::Intent,
@@ -182,7 +186,7 @@ impl Walk<'_> {
 /// Variables that say where a command is started from, not what it does.
 fn is_surroundings(name: &str) -> bool {
     const NAMES: &[&str] = &[
-        "_", "SHLVL", "PWD", "OLDPWD", "TERM", "COLORTERM", "COLUMNS", "LINES", "LANG", "LANGUAGE", "TZ_NAME",
+        "_", "SHLVL", "PWD", "OLDPWD", "TERM", "COLORTERM", "COLUMNS", "LINES", "LANG", "LANGUAGE",
         "SSH_AUTH_SOCK", "SSH_AGENT_PID", "DISPLAY", "EDITOR", "PAGER", "GIT_PAGER", "HISTFILE", "TMPDIR",
         "INVOCATION_ID", "JOURNAL_STREAM", "SYSTEMD_EXEC_PID",
     ];

@@ -75,7 +75,14 @@ impl Walk<'_> {
             return true;
         }
         if name == "content-type" {
-            let kind = |v: &Value<'_>| v.as_text().map(mime::media_type);
+            let kind = |v: &Value<'_>| {
+                v.as_text().map(|t| match mime::media_type(t).as_str() {
+                    "text/xml" => "application/xml".to_owned(),
+                    "text/json" => "application/json".to_owned(),
+                    "text/yaml" | "application/x-yaml" | "text/x-yaml" => "application/yaml".to_owned(),
+                    other => other.to_owned(),
+                })
+            };
             if kind(one) == kind(two) {
                 self.found(&path, Volatile, "the same content type, with another boundary or charset", one, two);
             } else {
@@ -133,7 +140,7 @@ impl Walk<'_> {
             return;
         }
         let shown = (Value::text(prefix(one)), Value::text(prefix(two)));
-        if prefix(one) == prefix(two) && opaque(one) && opaque(two) {
+        if prefix(one) == prefix(two) && opaque(one) && opaque(two) && super::super::shape::are_unrelated(one, two) {
             self.found(path, Volatile, "an access token that was issued again; its kind is the same", &shown.0, &shown.1);
         } else {
             self.found(path, Unknown, "another access token; nothing tells whose it is", &shown.0, &shown.1);

@@ -180,7 +180,7 @@ impl Walk<'_> {
                 if shape::randomness(&a) == Randomness::Strong && shape::randomness(&b) == Randomness::Strong =>
             {
                 // Only what nobody saw before can be made up.
-                let made_up = self.context.seen(&a, &b).is_none();
+                let made_up = shape::are_unrelated(&a, &b) && self.context.seen(&a, &b).is_none();
                 made_up.then(|| (a.into_owned(), b.into_owned()))
             }
             _ => None,
@@ -238,7 +238,8 @@ impl Walk<'_> {
             return (Intent, "names what the call is about".into());
         }
         let random = shape::randomness(&a).min(shape::randomness(&b));
-        if random == Randomness::Strong && self.context.seen(&a, &b).is_none() {
+        let makes = !matches!(self.deed(), Deed::Act | Deed::Update | Deed::Remove);
+        if makes && random == Randomness::Strong && shape::are_unrelated(&a, &b) && self.context.seen(&a, &b).is_none() {
             return (Unknown, "looks made up, but nothing says that it means nothing".into());
         }
         if let Some(place) = self.context.seen(&a, &b) {
@@ -262,7 +263,8 @@ impl Walk<'_> {
 
     fn judge_clock(&self, path: &Path<'_>, names: &Names, a: &str, b: &str) -> Option<Judged> {
         let (x, y) = (instant::read(a)?, instant::read(b)?);
-        if !names.is_schedule() && self.is_now(a, false) && self.is_now(b, true) && zones_agree(&x, &y, self) {
+        let both_now = self.is_now(a, false) && self.is_now(b, true) && zones_agree(&x, &y, self);
+        if both_now && !names.is_schedule() && (names.is_clock() || !names.is_time_of_other()) {
             return Some((Volatile, "the clock at the time of each call".into()));
         }
         let within_token = self.in_token && names.has(&["exp", "nbf", "iat"]);
@@ -283,8 +285,19 @@ impl Walk<'_> {
         Some((Intent, "another point in time".into()))
     }
 
-    fn judge_signature(&self, _: &Path<'_>, names: &Names, a: &str, b: &str) -> Option<Judged> {
+    fn judge_signature(&self, path: &Path<'_>, names: &Names, a: &str, b: &str) -> Option<Judged> {
         if !names.is_signature() {
+            return None;
+        }
+        // In a body it may be what a person signed with; a clock or nonce beside it tells.
+        let framed = path.is_in("headers") || path.is_in("query") || self.in_token;
+        let signed = path.around().is_some_and(|(one, _)| {
+            one.iter().any(|(name, _)| {
+                let beside = Names::of(name);
+                beside.has(&["timestamp", "ts", "nonce", "expires", "date"])
+            })
+        });
+        if !framed && !signed {
             return None;
         }
         let looks = |t: &str| {
@@ -312,6 +325,10 @@ impl Walk<'_> {
         if let Some(place) = self.context.seen(a, b) {
             return Some((Intent, format!("a key, but with a value that the agent knew: {place}").into()));
         }
+        let number = |t: &str| Decimal::read(t).is_some() && t.len() < 8;
+        if number(a) && number(b) && !names.has(&["idempotency", "nonce", "dedup", "dedupe", "deduplication"]) {
+            return Some((Unknown, "named like a key for one request, but holds a plain number".into()));
+        }
         if a.contains(char::is_whitespace) || b.contains(char::is_whitespace) || a.len().max(b.len()) > 256 {
             return Some((Unknown, "named like a key for one request, but holds text".into()));
         }
@@ -328,7 +345,7 @@ impl Walk<'_> {
             return None;
         }
         let random = shape::randomness(a).min(shape::randomness(b));
-        if random == Randomness::None {
+        if random == Randomness::None || !shape::are_unrelated(a, b) {
             return None;
         }
         if self.context.words.iter().any(|w| {
@@ -353,8 +370,11 @@ impl Walk<'_> {
         if !self.in_token {
             return None;
         }
-        let anew = names.has(&["iat", "exp", "nbf", "jti", "nonce", "rnd", "salt", "auth", "kid", "sid", "ts", "expires", "issued", "at", "timestamp", "iv", "ver"]);
-        if anew && !names.has(&["sub", "aud", "scope", "role", "tenant"]) {
+        const ANEW: &[&str] = &[
+            "iat", "exp", "nbf", "jti", "nonce", "rnd", "salt", "auth time", "kid", "sid", "ts", "expires", "expires at",
+            "expires in", "issued at", "timestamp", "iv", "time", "at hash", "c hash", "session state", "token id",
+        ];
+        if ANEW.contains(&names.joined().as_str()) {
             return Some((Volatile, "is made anew whenever a token is issued".into()));
         }
         let short_name = names.own.iter().all(|w| w.len() <= 2) || names.last_is(&["id"]);
@@ -365,6 +385,18 @@ impl Walk<'_> {
         let target = names.is_target() || names.is_scope();
         (short_name && !target && random(a) && random(b) && self.context.seen(a, b).is_none())
             .then(|| (Volatile, "random, and made anew whenever a token is issued".into()))
+    }
+
+    /// Whether everything around a field only wraps what the call is about (`data`, `input`, the
+    /// call's own noun).
+    fn is_at_top(&self, names: &Names) -> bool {
+        const WRAPS: &[&str] = &[
+            "data", "input", "payload", "document", "documents", "docs", "doc", "rows", "row", "records", "record", "resource",
+            "object", "entity", "event", "events", "statements", "lines", "line", "entries", "entry", "messages", "message",
+            "body", "envelope", "header", "grp", "hdr", "items", "insert", "values", "batch", "attributes", "i", "in", "request",
+            "operations", "transactions", "params", "sql", "query", "statement", "command", "c", "e", "eval", "execute", "text",
+        ];
+        names.within.iter().all(|w| WRAPS.contains(&w.as_str()) || self.context.nouns.contains(&super::super::naming::singular(w)))
     }
 
     /// What schema and earlier answers say about the field, where its value agrees with it.
@@ -404,18 +436,24 @@ impl Walk<'_> {
         if random == Randomness::None || names.own.is_empty() {
             return None;
         }
-        let unseen = || self.context.seen(a, b).is_none();
+        let unseen = || shape::are_unrelated(a, b) && self.context.seen(a, b).is_none();
         let strong = random == Randomness::Strong;
         let deed = self.deed();
         if path.is_in("headers") {
-            let plain = !names.is_scope() && !names.has(&["key", "secret", "token", "code", "confirmation", "etag"]);
-            return (strong && plain && unseen()).then(|| {
+            const PER_REQUEST: &[&str] = &[
+                "request", "delivery", "message", "invocation", "operation", "attempt", "call", "hook", "webhook", "unique",
+                "nonce", "correlation", "trace", "span", "sequence", "packet", "session", "retry",
+            ];
+            let named = names.has(PER_REQUEST) && !names.is_scope() && !names.has(&["key", "secret", "token", "code", "parent", "reply"]);
+            return (strong && named && unseen()).then(|| {
                 (Volatile, "made up for each request: random, in a header, and seen nowhere before".into())
             });
         }
         let makes = matches!(deed, Deed::Create | Deed::Do);
+        // An id inside of an object with another name is that other thing's.
+        let at_top = self.is_at_top(names);
         let mail_id = |t: &str| t.trim().starts_with('<') && t.trim().ends_with('>') && t.contains('@');
-        if names.own == ["message", "id"] && mail_id(a) && mail_id(b) && unseen() {
+        if names.own == ["message", "id"] && mail_id(a) && mail_id(b) && self.context.seen_one(a).is_none() && self.context.seen_one(b).is_none() {
             return Some((Volatile, "the id of a mail message, made up when it is written".into()));
         }
         let noun = names.noun_of_id();
@@ -430,10 +468,10 @@ impl Walk<'_> {
         if strong && in_event && names.own == ["uid"] && unseen() {
             return Some((Volatile, "the id of a new entry, made up by who writes it".into()));
         }
-        if strong && deed == Deed::Create && (names.is_bare_id() || own || line) && !in_reference(names) && unseen() {
+        if strong && deed == Deed::Create && (names.is_bare_id() && at_top || own || line) && !in_reference(names) && unseen() {
             return Some((Volatile, "the id of what the call itself makes: random, and seen nowhere before".into()));
         }
-        if names.is_caller_label() && makes && unseen() {
+        if names.is_caller_label() && makes && at_top && !a.contains('/') && !b.contains('/') && unseen() {
             return Some((Volatile, "the caller's own label: random, and seen nowhere before".into()));
         }
         if strong && names.has(&["identifier"]) && deed == Deed::Create && unseen() && a.starts_with("urn:uuid:") && b.starts_with("urn:uuid:") {

@@ -18,6 +18,9 @@ impl Walk<'_> {
         one: &Value<'_>,
         two: &Value<'_>,
     ) -> Option<Cow<'static, str>> {
+        if names.is_secret() {
+            return None;
+        }
         if let Some(reason) = self.same_number(names, one, two) {
             return Some(reason);
         }
@@ -56,16 +59,13 @@ impl Walk<'_> {
         let (Value::Text(_), Value::Text(_)) = (one, two) else {
             return None;
         };
-        if let Some(reason) = spelling::same(&a, &b, names) {
+        if let Some(reason) = spelling::same(&a, &b, names, path.is_in("argv")) {
             return Some(reason.into());
         }
         if let Some((short, long)) = hex_prefix(&a, &b)
             && self.context.has_long_id(long)
         {
             return Some(format!("`{short}` is the beginning of the same id, which was seen in full").into());
-        }
-        if path.is_in("argv") && path.is_in("args") {
-            return None;
         }
         None
     }

@@ -248,7 +248,14 @@ impl<'c> Walk<'c> {
                 continue;
             }
             if name == graphql::SELECTION {
-                self.found(&inner, Volatile, "asks for other fields back; what is done is the same", a, b);
+                // What is done stands in the arguments; a field without any, or arguments further in,
+                // may be a group of operations.
+                let plain = |v: &Value<'_>| v.scalar().is_some_and(|t| !t.contains(['(', '@']));
+                if one.len() > 1 && plain(a) && plain(b) {
+                    self.found(&inner, Volatile, "asks for other fields back; what is done is the same", a, b);
+                } else {
+                    self.found(&inner, Intent, "asks for other fields, which may be what is done", a, b);
+                }
                 continue;
             }
             self.value(&inner, a, b);
@@ -430,6 +437,10 @@ impl<'c> Walk<'c> {
             return (Volatile, "is what the server had filled in by itself, as its answer shows".into());
         }
         if value.is_empty() {
+            let filled = self.context.echoed(&names).iter().any(|e| !e.is_empty());
+            if added && filled && self.deed() != Deed::Update {
+                return (Unknown, "says nothing where the server had filled in something by itself".into());
+            }
             return self.judge_missing_empty(&names, value);
         }
         if names.is_mode_flag() && matches!(value, Value::Bool(false)) {

@@ -2,7 +2,7 @@
 //! ("single use", "uses left: 1").
 
 use super::super::compare::trees;
-use super::super::decode::token;
+use super::super::decode::{token, url};
 use super::super::naming::{self, Names};
 use super::super::normal::instant;
 use super::super::normal::number::Decimal;
@@ -91,7 +91,7 @@ impl Survey {
                 self.once |= own == Uses::Once;
                 let session = entries.iter().any(|(name, _)| {
                     let name = naming::words(name).join(" ");
-                    name == "token type" || name == "refresh token"
+                    ["token type", "refresh token", "scope", "scopes", "permissions"].contains(&name.as_str())
                 });
                 // Where a name says what is the credential, the other values are not.
                 let named = entries.iter().any(|(name, value)| {
@@ -100,6 +100,11 @@ impl Survey {
                 for (name, value) in entries {
                     let names = Names::of(name);
                     let path = format!("{path}.{name}");
+                    if uses == Uses::Once
+                        && let Some(address) = value.as_text().and_then(url::read)
+                    {
+                        self.address(&path, &address);
+                    }
                     if let Some(text) = value.as_text().filter(|t| looks_issued(t)) {
                         let session = session || is_session_token(&names);
                         self.field(&path, &names, text, uses, session, named);
@@ -129,7 +134,9 @@ impl Survey {
             }
             Uses::Unsaid if is_named && !session => {
                 let token = shape::randomness(value) > Randomness::None || token::read(value).is_ok();
-                if token && !names.has(&["code"]) {
+                // An approval is for one thing unless it says otherwise, whatever it looks like.
+                let one_deed = names.has(&["approval", "otp", "grant", "consent", "permit", "passcode"]) && is_code(value);
+                if (token && !names.has(&["code"])) || one_deed {
                     self.add(path, value);
                 }
             }
@@ -150,9 +157,7 @@ impl Survey {
             for word in line.split(|c: char| c.is_whitespace() || ",;()'\"`".contains(c)) {
                 let word = word.trim_matches(|c: char| ".:!?=".contains(c));
                 let random = shape::randomness(word);
-                let code = word.len() >= 6
-                    && word.bytes().any(|b| b.is_ascii_digit())
-                    && word.bytes().any(|b| b.is_ascii_alphabetic());
+                let code = is_code(word);
                 let enough = match (once, is_credential_name(&words)) {
                     (true, true) => code,
                     (true, false) => random >= Randomness::Weak,
@@ -162,6 +167,21 @@ impl Survey {
                     self.add(path, word);
                 }
             }
+        }
+    }
+
+    /// The parts of a URL that is good for one use which make it so.
+    fn address(&mut self, path: &str, address: &Value<'_>) {
+        let mut part = |value: &Value<'_>| {
+            if let Some(text) = value.as_text().filter(|t| shape::randomness(t) > Randomness::None) {
+                self.add(path, text);
+            }
+        };
+        if let Some(Value::List(segments)) = address.get("path") {
+            segments.iter().for_each(&mut part);
+        }
+        if let Some(Value::Map(query)) = address.get("query") {
+            query.iter().for_each(|(_, value)| part(value));
         }
     }
 
@@ -185,6 +205,13 @@ fn looks_issued(text: &str) -> bool {
         && instant::read(text).is_none()
         && instant::date(text).is_none_or(|_| text.len() != 10)
         && Decimal::read(text).is_none_or(|_| !text.contains('.'))
+}
+
+/// A code that people could read out: letters and digits, or several digits.
+fn is_code(text: &str) -> bool {
+    let digits = text.bytes().filter(u8::is_ascii_digit).count();
+    let letters = text.bytes().filter(u8::is_ascii_alphabetic).count();
+    text.len() >= 6 && digits >= 1 && letters >= 1 || text.len() >= 5 && digits == text.len()
 }
 
 fn is_session_token(names: &Names) -> bool {

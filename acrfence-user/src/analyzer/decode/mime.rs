@@ -27,6 +27,9 @@ pub(in crate::analyzer) fn multipart(
         let (headers, body) = head_and_body(part)?;
         if form {
             let disposition = find(&headers, "content-disposition").ok_or(Undecodable)?;
+            if media_type(disposition) != "form-data" {
+                return Err(Undecodable);
+            }
             let name = parameter(disposition, "name").ok_or(Undecodable)?;
             super::add_repeatable(
                 &mut fields,

@@ -178,7 +178,8 @@ impl Element {
                 .collect();
             let text = Value::text(text.trim());
             if entries.is_empty() {
-                return text;
+                // That an element is there says something, even if nothing is in it.
+                return if text.is_empty() { Value::Code(Cow::Borrowed("")) } else { text };
             }
             if !text.is_empty() {
                 entries.push((Cow::Borrowed("#text"), text));

@@ -3,9 +3,18 @@
 use unicode_normalization::{UnicodeNormalization as _, is_nfc};
 
 use super::super::naming::{self, Names};
+use super::number::Decimal;
 
 /// Why two different texts name the same thing, or none. `names` are the words of the field.
-pub(in crate::analyzer) fn same(one: &str, two: &str, names: &Names) -> Option<&'static str> {
+///
+/// `literal` says that the texts are words of a command line, where `a/`, `./a` and `a/../b` may be
+/// told apart.
+pub(in crate::analyzer) fn same(
+    one: &str,
+    two: &str,
+    names: &Names,
+    literal: bool,
+) -> Option<&'static str> {
     if !(is_nfc(one) && is_nfc(two)) && one.nfc().eq(two.nfc()) {
         return Some("the same letters, composed differently");
     }
@@ -41,8 +50,33 @@ pub(in crate::analyzer) fn same(one: &str, two: &str, names: &Names) -> Option<&
     if same_grouped(one, two) {
         return Some("the same code, written in groups");
     }
-    if one.starts_with('/') && two.starts_with('/') && path(one) == path(two) {
+    if one.starts_with('/') && two.starts_with('/') && path(one, literal) == path(two, literal) {
         return Some("the same path");
+    }
+    let relative = |t: &str| t.contains('/') && !t.contains(':') && !t.starts_with('/');
+    if !literal
+        && (relative(one) || relative(two))
+        && names.has(&["path", "file", "filename", "dir", "directory", "folder", "filepath", "paths", "files"])
+        && path(one, false) == path(two, false)
+        && one.starts_with('/') == two.starts_with('/')
+    {
+        return Some("the same path");
+    }
+    let untagged = |t: &str| !t.is_empty() && !t.rsplit('/').next().unwrap_or(t).contains([':', '@']);
+    if names.last_is(&["image"])
+        && (untagged(one) && two.strip_suffix(":latest") == Some(one)
+            || untagged(two) && one.strip_suffix(":latest") == Some(two))
+    {
+        return Some("the same image: without a tag it is the latest");
+    }
+    if same_number_and_word(one, two) {
+        return Some("the same number with the same unit");
+    }
+    if same_time_of_day(one, two) {
+        return Some("the same time of day");
+    }
+    if same_base64(one, two) {
+        return Some("the same bytes in another base64 alphabet");
     }
     if names.has(&["currency", "ccy"]) && one.len() == 3 && one.eq_ignore_ascii_case(two) {
         return Some("the same currency code");
@@ -50,25 +84,82 @@ pub(in crate::analyzer) fn same(one: &str, two: &str, names: &Names) -> Option<&
     if names.last_is(&["method", "verb"]) && one.eq_ignore_ascii_case(two) {
         return Some("the same method");
     }
-    if names.any_set() && same_members(one, two) {
+    if names.is_set() && same_members(one, two, names) {
         return Some("the same set in another order");
     }
     None
 }
 
-/// An absolute path without `.`, doubled slashes. `..` stays: what it means depends on links. A
-/// slash at the end stays too: some programs tell it apart.
-fn path(text: &str) -> String {
-    let mut out = String::new();
-    let ends = text.ends_with('/') || text.ends_with("/.");
+/// A path without `.` and doubled slashes. Servers also take away `x/..` and a slash at the end;
+/// programs may follow a link, and tell a folder from what is in it, so there both stay.
+fn path(text: &str, literal: bool) -> String {
+    let mut parts: Vec<&str> = Vec::new();
     for part in text.split('/').filter(|p| !p.is_empty() && *p != ".") {
-        out.push('/');
-        out.push_str(part);
+        if part == ".." && !literal && parts.last().is_some_and(|p| *p != "..") {
+            parts.pop();
+        } else {
+            parts.push(part);
+        }
     }
-    if ends {
+    let mut out = parts.join("/");
+    if literal && (text.ends_with('/') || text.ends_with("/.")) {
         out.push('/');
     }
     out
+}
+
+/// `12.50 EUR` and `12.5 EUR`, `5%` and `5.0%`, `EUR 12.50` and `12.5 EUR`.
+fn same_number_and_word(one: &str, two: &str) -> bool {
+    let read = |t: &str| -> Option<(Decimal, String)> {
+        let first = t.find(|c: char| c.is_ascii_digit())?;
+        let last = t.rfind(|c: char| c.is_ascii_digit())?;
+        let start = t[..first].rfind('-').filter(|at| at + 1 == first).unwrap_or(first);
+        let number = Decimal::read(&t[start..=last])?;
+        let (before, after) = (t[..start].trim(), t[last + 1..].trim());
+        let word = match (before.is_empty(), after.is_empty()) {
+            (true, false) => after,
+            (false, true) => before,
+            _ => return None,
+        };
+        let unit = word == "%" || (word.len() <= 12 && word.bytes().all(|b| b.is_ascii_alphabetic()) && word.len() > 1);
+        // `v1.10` is a version, `Room 1.0` a room.
+        let currency = word.len() == 3 && word.bytes().all(|b| b.is_ascii_uppercase());
+        (unit && (before.is_empty() || currency)).then(|| (number, word.to_owned()))
+    };
+    read(one).is_some_and(|a| Some(a) == read(two))
+}
+
+/// `9:00` and `09:00`. With seconds on one side only it could be a duration, so that is no match.
+fn same_time_of_day(one: &str, two: &str) -> bool {
+    let colons = one.split(':').count();
+    let read = |t: &str| -> Option<[u8; 3]> {
+        let parts: Vec<&str> = t.split(':').collect();
+        if parts.len() != colons {
+            return None;
+        }
+        if !(2..=3).contains(&parts.len()) {
+            return None;
+        }
+        let mut out = [0; 3];
+        for (i, part) in parts.iter().enumerate() {
+            let fits = (1..=2).contains(&part.len()) && part.bytes().all(|b| b.is_ascii_digit()) && (i == 0 || part.len() == 2);
+            out[i] = part.parse().ok().filter(|n| fits && *n < 60)?;
+        }
+        Some(out)
+    };
+    read(one).is_some_and(|a| Some(a) == read(two))
+}
+
+fn same_base64(one: &str, two: &str) -> bool {
+    let plain = |t: &str| -> String {
+        t.trim_end_matches('=').chars().map(|c| match c { '-' => '+', '_' => '/', c => c }).collect()
+    };
+    let coded = |t: &str| {
+        t.len() >= 24
+            && t.bytes().all(|b| b.is_ascii_alphanumeric() || b"+/-_=".contains(&b))
+            && t.bytes().any(|b| b"+/=".contains(&b))
+    };
+    (coded(one) || coded(two)) && plain(one) == plain(two)
 }
 
 fn uuid(text: &str) -> Option<String> {
@@ -144,9 +235,18 @@ fn same_grouped(one: &str, two: &str) -> bool {
         && packed(one).is_some_and(|a| Some(a) == packed(two))
 }
 
-fn same_members(one: &str, two: &str) -> bool {
+/// A set written as one text. Blanks separate only where that is usual; a comma also stands between
+/// the parts of one name ("Lee, Kim"), so members must look like single words or addresses.
+fn same_members(one: &str, two: &str, names: &Names) -> bool {
+    let people = names.has(&["to", "cc", "bcc", "recipients", "attendees", "names", "members", "participants"]);
     let members = |t: &str| -> Option<Vec<String>> {
-        let separator = if t.contains(',') { ',' } else { ' ' };
+        let separator = if t.contains(',') {
+            ','
+        } else if names.has(&["scope", "scopes", "permissions", "tags", "labels", "keywords"]) {
+            ' '
+        } else {
+            return None;
+        };
         let mut list: Vec<String> = t
             .split(separator)
             .map(|m| m.trim().to_owned())
@@ -154,7 +254,11 @@ fn same_members(one: &str, two: &str) -> bool {
             .collect();
         list.sort_unstable();
         let distinct = list.windows(2).all(|w| w[0] != w[1]);
-        (list.len() > 1 && distinct).then_some(list)
+        let word = |m: &String| {
+            let address = m.contains('@') || m.starts_with('+');
+            if people { address } else { address || !m.contains(char::is_whitespace) }
+        };
+        (list.len() > 1 && distinct && list.iter().all(word)).then_some(list)
     };
     members(one).is_some_and(|a| Some(a) == members(two))
 }
@@ -189,12 +293,19 @@ mod tests {
             ("EDGE.cdn.example.", "edge.cdn.example.", "content"),
             ("Web1.example.com", "web1.example.com", "host"),
             ("/a/./b//c", "/a/b/c", "path"),
+            ("/a/x/../b", "/a/b", "path"),
+            ("/a/b/", "/a/b", "path"),
+            ("./a/b", "a/b", "file"),
+            ("12.50 EUR", "EUR 12.5", "price"),
+            ("5%", "5.0%", "discount"),
+            ("9:00", "09:00", "at"),
+            ("3q2-7w3q2-7w3q2-7wAAAA", "3q2+7w3q2+7w3q2+7wAAAA==", "data"),
             ("A1B2C3D4-E5F6-7890-A1B2-C3D4E5F6A7B8", "a1b2c3d4e5f67890a1b2c3d4e5f6a7b8", "id"),
             ("read:mail write:mail", "write:mail read:mail", "scope"),
             ("Zoe\u{308}", "Zo\u{eb}", "name"),
             ("EUR", "eur", "currency"),
         ] {
-            assert!(same(one, two, &names(name)).is_some(), "{one} {two}");
+            assert!(same(one, two, &names(name), false).is_some(), "{one} {two}");
         }
     }
 
@@ -204,17 +315,26 @@ mod tests {
             ("Kim@example.com", "kim@example.com", "to"),
             ("ZZ12 0000 3344 5566 7788", "ZZ120000334455667789", "to"),
             ("Report.PDF", "report.pdf", "file"),
-            ("/a/../b", "/b", "path"),
-            ("/a/b", "/a/b/", "path"),
+            ("v1.10", "v1.1", "version"),
+            ("1.10", "1.1", "version"),
+            ("Room 1.0", "Room 1", "room"),
+            ("5%", "5", "discount"),
+            ("9:00", "9:01", "at"),
+            ("1:30", "01:30:00", "length"),
             ("p\u{430}yroll@example.com", "payroll@example.com", "to"),
             ("a b", "ab", "title"),
             ("12 34", "1234", "code"),
             ("a b", "b a", "title"),
+            ("Lee, Kim", "Kim, Lee", "to"),
+            ("5 Main Street", "Street Main 5", "to"),
             ("ACC-1", "ACC-\u{ff11}", "to"),
             ("edge.cdn.example", "edge.cdn.example.", "content"),
             ("+15550100199", "15550100199", "to"),
         ] {
-            assert_eq!(same(one, two, &names(name)), None, "{one} {two}");
+            assert_eq!(same(one, two, &names(name), false), None, "{one} {two}");
+        }
+        for (one, two) in [("/a/../b", "/b"), ("/a/b", "/a/b/"), ("./a", "a")] {
+            assert_eq!(same(one, two, &names("args"), true), None, "{one} {two}");
         }
     }
 

@@ -14,7 +14,7 @@ use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use super::body::AgentBody;
 use super::exchange::{self, Asked, Leg};
 use super::heads::{Head, Heads, Watch, Watched};
-use super::relay::Reply;
+use super::outlet::Reply;
 use super::spool::{self, SpoolError};
 use super::{headers, switch};
 use crate::boundary::TroubleKind;
@@ -163,6 +163,7 @@ async fn answer(
         leg.shared.limits(),
         &leg.shared.config.spool,
         &leg.shared.memory,
+        (tongue == Tongue::Grpc).then_some(leg.shared.limits().duplex),
     )
     .await
     {

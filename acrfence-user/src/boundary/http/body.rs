@@ -9,6 +9,7 @@ use http_body::{Body, Frame, SizeHint};
 use sha2::Digest as _;
 use tokio::sync::mpsc;
 
+use super::budget::Share;
 use crate::words;
 
 /// Pieces that wait for a slow agent at most.
@@ -43,8 +44,13 @@ impl Drop for Receipt {
 
 /// What goes from a [`Feed`] to its body.
 enum Piece {
-    /// A frame; whether the agent knows the outcome once it has it.
-    Frame(Frame<Bytes>, bool),
+    Frame {
+        frame: Frame<Bytes>,
+        /// The agent knows the outcome of its call once it has this frame.
+        tells: bool,
+        /// For the outcome of another call that this frame carries.
+        receipt: Option<Receipt>,
+    },
     End,
     Cut(Cut),
 }
@@ -163,7 +169,14 @@ impl Body for AgentBody {
                 left,
                 ended,
             } => match ready!(pieces.poll_recv(cx)) {
-                Some(Piece::Frame(frame, tells)) => {
+                Some(Piece::Frame {
+                    frame,
+                    tells,
+                    receipt,
+                }) => {
+                    if let Some(mut receipt) = receipt {
+                        receipt.taken();
+                    }
                     if let (Some(left), Some(data)) = (left.as_mut(), frame.data_ref()) {
                         *left = left.saturating_sub(data.len() as u64);
                     }
@@ -210,7 +223,22 @@ impl Feed {
     /// Passes a frame on, waiting for a slow agent. False when the agent is gone. `tells`: the
     /// agent knows the outcome once it has it.
     pub(crate) async fn frame(&self, frame: Frame<Bytes>, tells: bool) -> bool {
-        self.pieces.send(Piece::Frame(frame, tells)).await.is_ok()
+        self.receipted(frame, tells, None).await
+    }
+
+    /// The same, with a receipt for the outcome of another call that the frame carries.
+    pub(crate) async fn receipted(
+        &self,
+        frame: Frame<Bytes>,
+        tells: bool,
+        receipt: Option<Receipt>,
+    ) -> bool {
+        let piece = Piece::Frame {
+            frame,
+            tells,
+            receipt,
+        };
+        self.pieces.send(piece).await.is_ok()
     }
 
     /// Ends the body: all of it was passed on.
@@ -237,26 +265,39 @@ impl Feed {
 /// Keeps the beginning of a body and the digest of all of it.
 pub(crate) struct Recorder {
     bound: usize,
+    /// Without a share, the bound is small enough.
+    share: Option<Share>,
     kept: BytesMut,
     len: u64,
     hasher: sha2::Sha256,
 }
 
 impl Recorder {
-    pub(crate) fn new(bound: usize) -> Self {
+    pub(crate) fn new(bound: usize, share: Option<Share>) -> Self {
         Self {
             bound,
+            share,
             kept: BytesMut::new(),
             len: 0,
             hasher: sha2::Sha256::new(),
         }
     }
 
-    pub(crate) fn add(&mut self, bytes: &[u8]) {
+    /// Takes more of the body. False when it is not kept whole from here on.
+    pub(crate) fn add(&mut self, bytes: &[u8]) -> bool {
         self.hasher.update(bytes);
         self.len += bytes.len() as u64;
         let room = self.bound.saturating_sub(self.kept.len());
-        self.kept.extend_from_slice(&bytes[..bytes.len().min(room)]);
+        let kept = &bytes[..bytes.len().min(room)];
+        let size = self.kept.len() + kept.len();
+        if let Some(share) = &mut self.share
+            && !share.try_grow(size)
+        {
+            self.bound = self.kept.len();
+            return bytes.is_empty();
+        }
+        self.kept.extend_from_slice(kept);
+        kept.len() == bytes.len()
     }
 
     pub(crate) fn len(&self) -> u64 {
@@ -274,6 +315,7 @@ impl Recorder {
 
 #[cfg(test)]
 mod tests {
+    use super::super::budget::Memory;
     use super::*;
     use http_body_util::BodyExt as _;
 
@@ -344,13 +386,19 @@ mod tests {
 
     #[test]
     fn a_recorder_keeps_the_beginning_and_the_digest_of_all() {
-        let mut recorder = Recorder::new(4);
-        recorder.add(b"abc");
-        recorder.add(b"defg");
+        let mut recorder = Recorder::new(4, None);
+        assert!(recorder.add(b"abc"));
+        assert!(!recorder.add(b"defg"));
         let body = recorder.finish();
         assert_eq!(body.kept, "abcd");
         assert_eq!(body.len, 7);
         assert_eq!(body.digest, words::Digest::of(b"abcdefg"));
         assert!(!body.is_whole());
+
+        let mut recorder = Recorder::new(4, Some(Memory::new(0).share()));
+        assert!(!recorder.add(b"abc"));
+        assert!(!recorder.add(b"d"));
+        let body = recorder.finish();
+        assert_eq!((&body.kept[..], body.len), (&b""[..], 4));
     }
 }

@@ -4,15 +4,17 @@
 use std::sync::Arc;
 use std::time::SystemTime;
 
+use http::header::ACCEPT_ENCODING;
 use http::uri::Authority;
 use http::{HeaderMap, Method, Response, Uri, Version};
 use tokio::time::timeout;
 
 use super::body::{AgentBody, Receipt};
-use super::relay::{self, Reply};
+use super::outlet::Reply;
 use super::replay;
 use super::spool::{Spooled, SpooledBody};
 use super::upstream::{Outgoing, Received, SendError, Upstream};
+use super::{headers, relay};
 use crate::boundary::connection::Place;
 use crate::boundary::listener::Shared;
 use crate::boundary::mcp;
@@ -86,6 +88,8 @@ impl Leg {
         match answer {
             Ok(response) => self.send_replay(reply, effect, response),
             Err(why) => {
+                // It was not played back after all.
+                self.shared.arbiter.undelivered(&self.origin, effect);
                 let refused = reply.tongue.refuse(&refusal::cannot_replay(effect, &why));
                 reply.send(refused);
             }
@@ -103,36 +107,6 @@ impl Leg {
         reply.send(response.map(|body| body.with_receipts([receipt])));
     }
 
-    async fn unanswered(
-        &self,
-        ticket: Box<dyn Ticket>,
-        reply: Reply,
-        failure: Failure,
-        why: String,
-    ) -> Unanswered {
-        let effect = ticket.effect();
-        let ending = if failure == Failure::NotSent {
-            Ending::NotSent { why: why.clone() }
-        } else {
-            Ending::Broken {
-                why: why.clone(),
-                partial: None,
-            }
-        };
-        if let Err(error) = ticket.settle(ending).await {
-            tracing::error!("the outcome of a call could not be recorded: {error}");
-        }
-        Unanswered {
-            reply,
-            failure,
-            why,
-            effect,
-            receipt: effect
-                .filter(|_| failure != Failure::NotSent)
-                .map(|effect| self.receipt(effect)),
-        }
-    }
-
     /// A call of this connection.
     pub(crate) fn call(&self, request: Request) -> ToolCall {
         ToolCall {
@@ -142,28 +116,37 @@ impl Leg {
         }
     }
 
-    /// Sends a request for a ticket. When that fails, the ticket is settled and the agent told by
-    /// `tell`; otherwise both come back with the response.
+    /// What to do when the agent hangs up on a running effect.
+    pub(crate) fn on_hangup(&self, effect: Option<EffectId>) -> Option<Box<dyn FnOnce() + Send>> {
+        let effect = effect?;
+        let arbiter = self.shared.arbiter.clone();
+        let origin = self.origin.clone();
+        Some(Box::new(move || arbiter.abandoned(&origin, effect)))
+    }
+
+    /// Sends a request, of this effect where it is one.
     pub(crate) async fn send(
         &self,
         outgoing: Outgoing,
-        ticket: Box<dyn Ticket>,
+        effect: Option<EffectId>,
         mut reply: Reply,
-    ) -> Result<(Received, Box<dyn Ticket>, Reply), Unanswered> {
-        let is_effect = ticket.effect().is_some();
+    ) -> Result<(Received, Reply), Unsent> {
         if reply.is_gone() {
-            let why = "the agent hung up before the request was sent".to_owned();
-            return Err(self.unanswered(ticket, reply, Failure::NotSent, why).await);
+            return Err(Unsent {
+                reply,
+                failure: Failure::NotSent,
+                why: "the agent hung up before the request was sent".to_owned(),
+            });
         }
         let within = self.shared.limits().response_head;
-        let sending = self.upstream.send(outgoing, is_effect);
-        let sent = if is_effect {
+        let sending = self.upstream.send(outgoing, effect.is_some());
+        let sent = if let Some(effect) = effect {
             let sending = timeout(within, sending);
             tokio::pin!(sending);
             let answered = tokio::select! {
                 answered = &mut sending => answered,
                 () = reply.gone() => {
-                    ticket.abandoned();
+                    self.shared.arbiter.abandoned(&self.origin, effect);
                     sending.await
                 }
             };
@@ -178,24 +161,54 @@ impl Leg {
                 () = reply.gone() => Err(SendError::Broken { why: "the agent hung up".to_owned() }),
             }
         };
-        match sent {
-            Ok(received) => Ok((received, ticket, reply)),
+        let (failure, why) = match sent {
+            Ok(received) => return Ok((received, reply)),
             Err(SendError::NotSent { kind, why }) => {
                 self.trouble(kind, why.clone());
-                Err(self.unanswered(ticket, reply, Failure::NotSent, why).await)
+                (Failure::NotSent, why)
             }
-            Err(SendError::Broken { why }) => {
-                Err(self.unanswered(ticket, reply, Failure::InDoubt, why).await)
-            }
+            Err(SendError::Broken { why }) => (Failure::InDoubt, why),
+        };
+        Err(Unsent {
+            reply,
+            failure,
+            why,
+        })
+    }
+
+    /// Settles the ticket of a call that got no response.
+    pub(crate) async fn unanswered(&self, ticket: Box<dyn Ticket>, unsent: Unsent) -> Unanswered {
+        let effect = ticket.effect();
+        let why = unsent.why.clone();
+        let ending = if unsent.failure == Failure::NotSent {
+            Ending::NotSent { why }
+        } else {
+            Ending::Broken { why, partial: None }
+        };
+        if let Err(error) = ticket.settle(ending).await {
+            tracing::error!("the outcome of a call could not be recorded: {error}");
+        }
+        Unanswered {
+            effect,
+            receipt: effect
+                .filter(|_| unsent.failure != Failure::NotSent)
+                .map(|effect| self.receipt(effect)),
+            unsent,
         }
     }
 }
 
-/// A call that got no response; its ticket is settled.
-pub(crate) struct Unanswered {
-    reply: Reply,
+/// A request that got no response.
+pub(crate) struct Unsent {
+    pub(crate) reply: Reply,
+    /// Whether it certainly was not sent.
     pub(crate) failure: Failure,
     pub(crate) why: String,
+}
+
+/// A call that got no response; its ticket is settled.
+pub(crate) struct Unanswered {
+    pub(crate) unsent: Unsent,
     pub(crate) effect: Option<EffectId>,
     /// For a call that may have been carried out: an agent that does not hear so may call again.
     receipt: Option<Receipt>,
@@ -204,14 +217,16 @@ pub(crate) struct Unanswered {
 impl Unanswered {
     /// Tells the agent in its own tongue.
     pub(crate) fn tell(self) {
-        let response = self.reply.tongue.fail(self.failure, &self.why, self.effect);
+        let tongue = self.unsent.reply.tongue;
+        let response = tongue.fail(self.unsent.failure, &self.unsent.why, self.effect);
         self.tell_as(response);
     }
 
     /// Tells the agent in these words.
     pub(crate) fn tell_as(self, response: Response<AgentBody>) {
         let receipt = self.receipt;
-        self.reply
+        self.unsent
+            .reply
             .send(response.map(|body| body.with_receipts(receipt)));
     }
 }
@@ -247,14 +262,15 @@ impl Asked {
 pub(crate) async fn run(leg: Arc<Leg>, asked: Asked, mut body: Spooled, reply: Reply) {
     let understood = match mcp::understand(&leg, &asked, &mut body).await {
         Ok(understood) => understood,
-        Err(error) => {
-            let detail = format!("a spooled body could not be read: {error}");
-            return reply.fail(Failure::Overloaded, &detail, None);
-        }
+        Err(error) => return reply.fail(Failure::Overloaded, &error.to_string(), None),
     };
     match understood {
         mcp::Understood::Plain { rpc } => plain(leg, asked, body, reply, rpc).await,
         mcp::Understood::Refused(answer) => reply.send(*answer),
+        mcp::Understood::TooLarge => {
+            let why = "a JSON-RPC message of this size cannot be taken apart";
+            reply.fail(Failure::TooLarge, why, None);
+        }
         mcp::Understood::Calls(calls) => mcp::exchange::run(leg, asked, body, reply, calls).await,
     }
 }
@@ -281,13 +297,30 @@ pub(crate) async fn plain(
                 .await;
         }
     };
-    let outgoing = asked.outgoing(body, false);
-    let (received, ticket, reply) = match leg.send(outgoing, ticket, reply).await {
+    let is_open = body.is_open();
+    let mut outgoing = asked.outgoing(body, false);
+    let listens = asked.method == Method::GET && headers::accepts_events(&asked.headers);
+    if listens {
+        // Answers that come over this stream must be read while it flows.
+        outgoing.headers.remove(ACCEPT_ENCODING);
+    }
+    let effect = ticket.effect();
+    let (received, reply) = match leg.send(outgoing, effect, reply).await {
         Ok(sent) => sent,
-        Err(unanswered) => return unanswered.tell(),
+        Err(unsent) => return leg.unanswered(ticket, unsent).await.tell(),
     };
     let Received { response, lease } = received;
-    let reading = relay::Reading::http(leg.shared.limits());
+    if listens && effect.is_none() && headers::is_plain_events(&response) {
+        if mcp::events::listen(response, &asked, ticket, reply, &leg).await {
+            leg.upstream.give_back(lease);
+        }
+        return;
+    }
+    let reading = if is_open {
+        relay::Reading::duplex()
+    } else {
+        relay::Reading::http(leg.shared.limits())
+    };
     let whole = relay::pass(response, &asked.method, ticket, reply, &leg, reading).await;
     if let Some(recorded) = whole {
         leg.upstream.give_back(lease);

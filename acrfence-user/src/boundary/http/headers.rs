@@ -2,8 +2,8 @@
 
 use bytes::Bytes;
 use http::header::{
-    ACCEPT, ALT_SVC, CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, COOKIE, EXPECT, HOST, TE,
-    TRANSFER_ENCODING, UPGRADE,
+    ACCEPT, ALT_SVC, CONNECTION, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, COOKIE, EXPECT,
+    HOST, TE, TRANSFER_ENCODING, UPGRADE,
 };
 use http::uri::Authority;
 use http::{HeaderMap, HeaderName, HeaderValue, Uri, Version};
@@ -133,6 +133,18 @@ pub(crate) fn wants_only_events(headers: &HeaderMap) -> bool {
         }
     }
     events
+}
+
+/// Whether the agent takes server-sent events.
+pub(crate) fn accepts_events(headers: &HeaderMap) -> bool {
+    tokens(headers, &ACCEPT).any(|kind| kind == "text/event-stream")
+}
+
+/// Whether a response is a stream of events that can be read as it comes.
+pub(crate) fn is_plain_events<B>(response: &http::Response<B>) -> bool {
+    response.status() == 200
+        && media_type(response.headers()) == "text/event-stream"
+        && !response.headers().contains_key(CONTENT_ENCODING)
 }
 
 /// Whether `parameter` is a quality of zero.

@@ -10,7 +10,8 @@ use hyper_util::rt::TokioIo;
 use super::body::AgentBody;
 use super::exchange::{Asked, Leg};
 use super::headers;
-use super::relay::{self, Reading, Reply};
+use super::outlet::Reply;
+use super::relay::{self, Reading};
 use super::spool::Spooled;
 use super::tunnel::{self, Tunnel};
 use super::upstream::{Received, Route, SendError};
@@ -64,9 +65,9 @@ pub(crate) async fn upgrade(
         }
     };
     let outgoing = asked.outgoing(body, true);
-    let (received, ticket, reply) = match leg.send(outgoing, ticket, reply).await {
+    let (received, reply) = match leg.send(outgoing, ticket.effect(), reply).await {
         Ok(sent) => sent,
-        Err(unanswered) => return unanswered.tell(),
+        Err(unsent) => return leg.unanswered(ticket, unsent).await.tell(),
     };
     let Received { response, lease } = received;
     if response.status() != StatusCode::SWITCHING_PROTOCOLS {
@@ -145,7 +146,8 @@ pub(crate) async fn connect(leg: Arc<Leg>, asked: Asked, agent: OnUpgrade) -> Re
         leg.shared.clone().tasks.spawn(async move {
             let Received { response, lease } = received;
             let reading = Reading::http(leg.shared.limits());
-            let ticket = Box::new(NoEffect);
+            // CONNECT itself causes nothing; what goes through the tunnel is recorded.
+            let ticket = Box::new(relay::Unrecorded);
             if relay::pass(response, &asked.method, ticket, reply, &leg, reading)
                 .await
                 .is_some()
@@ -180,22 +182,4 @@ pub(crate) async fn connect(leg: Arc<Leg>, asked: Asked, agent: OnUpgrade) -> Re
         connection::serve(inside, Box::new(TokioIo::new(agent))).await;
     });
     opened
-}
-
-/// CONNECT itself causes nothing that is recorded; what goes through the tunnel is.
-struct NoEffect;
-
-#[async_trait::async_trait]
-impl crate::boundary::Ticket for NoEffect {
-    fn effect(&self) -> Option<crate::words::EffectId> {
-        None
-    }
-
-    fn holds_end(&self) -> bool {
-        false
-    }
-
-    async fn settle(self: Box<Self>, _: Ending) -> Result<(), crate::effect::LogError> {
-        Ok(())
-    }
 }

@@ -79,32 +79,36 @@ fn mark(fields: &mut HeaderMap, effect: EffectId) {
     }
 }
 
-/// The answer that `message` carries, when it is the one to `id`.
-pub(crate) fn answer_to(message: &Message<'_>, id: &str) -> Option<McpResponse> {
-    if message.method.is_some() || !message.id.is_some_and(|own| jsonrpc::same_id(own, id)) {
+/// The answer that `message` carries, and what the id it answers is compared by.
+pub(crate) fn answer_of(message: &Message<'_>) -> Option<(String, McpResponse)> {
+    if message.method.is_some() {
         return None;
     }
-    match (message.result, message.error) {
-        (Some(result), None) => Some(McpResponse {
+    let id = jsonrpc::id_key(message.id?);
+    let answer = match (message.result, message.error) {
+        (Some(result), None) => McpResponse {
             is_result: true,
             answer: result.to_owned(),
             is_error: jsonrpc::member(result, "isError") == Some("true"),
-        }),
-        (None, Some(error)) => Some(McpResponse {
+        },
+        (None, Some(error)) => McpResponse {
             is_result: false,
             answer: error.to_owned(),
             is_error: false,
-        }),
-        _ => None,
-    }
+        },
+        _ => return None,
+    };
+    Some((id, answer))
 }
 
 /// The answer to `id` in a JSON body.
 pub(crate) fn answer_in(body: &[u8], id: &str) -> Option<McpResponse> {
     let text = std::str::from_utf8(body).ok()?;
+    let wanted = jsonrpc::id_key(id);
     jsonrpc::parse_messages(text)
         .iter()
-        .find_map(|message| answer_to(message, id))
+        .filter_map(answer_of)
+        .find_map(|(id, answer)| (id == wanted).then_some(answer))
 }
 
 /// The messages of a response body, JSON or events, as JSON texts.

@@ -5,8 +5,8 @@ pub(super) mod events;
 pub(super) mod exchange;
 pub mod jsonrpc;
 pub mod sse;
-
-use std::io;
+pub(super) mod streams;
+pub(super) mod wait;
 
 use http::{Method, Response};
 
@@ -14,7 +14,7 @@ use super::TroubleKind;
 use super::http::body::AgentBody;
 use super::http::encoding;
 use super::http::exchange::{Asked, Leg};
-use super::http::spool::Spooled;
+use super::http::spool::{SpoolError, Spooled};
 use crate::words::McpRequest;
 use jsonrpc::{Message, Parsed};
 
@@ -27,6 +27,8 @@ pub(crate) enum Understood {
     },
     /// It must not be sent; this is the answer.
     Refused(Box<Response<AgentBody>>),
+    /// It is JSON-RPC, by its beginning, and too large to tell what it asks for.
+    TooLarge,
     /// Tool calls, alone or in a batch.
     Calls(Calls),
 }
@@ -63,14 +65,22 @@ pub(crate) async fn understand(
     leg: &Leg,
     asked: &Asked,
     body: &mut Spooled,
-) -> io::Result<Understood> {
+) -> Result<Understood, SpoolError> {
     let plain = |rpc| Understood::Plain { rpc };
-    if asked.method != Method::POST {
+    if asked.method != Method::POST || body.is_open() {
         return Ok(plain(Vec::new()));
     }
-    let bound = leg.shared.limits().rpc;
-    let Some(bytes) = body.in_memory(bound).await? else {
-        return Ok(plain(Vec::new()));
+    let limits = leg.shared.limits();
+    let bound = limits.rpc;
+    let memory = &leg.shared.memory;
+    let Some(bytes) = body.in_memory(bound, memory, limits.body_idle).await? else {
+        // A call must not become another thing by being large.
+        let beginning = &body.record().kept[..];
+        return Ok(if begins_as_rpc(beginning) {
+            Understood::TooLarge
+        } else {
+            plain(Vec::new())
+        });
     };
     let encodings = encoding::applied(&asked.headers);
     let decoded;
@@ -122,6 +132,17 @@ pub(crate) async fn understand(
         })
         .collect();
     Ok(plain(rpc))
+}
+
+/// Whether a message whose end was not seen is JSON-RPC. Its members come in any order, so the
+/// version or the method is enough.
+fn begins_as_rpc(beginning: &[u8]) -> bool {
+    const SIGNS: [&[u8]; 2] = [b"\"jsonrpc\"", b"\"tools/call\""];
+    let start = beginning.trim_ascii_start();
+    (start.starts_with(b"{") || start.starts_with(b"["))
+        && SIGNS
+            .iter()
+            .any(|sign| start.windows(sign.len()).any(|window| window == *sign))
 }
 
 /// What an MCP server is called: its URL without query.

@@ -68,6 +68,11 @@ impl Splitter {
         Ok(events)
     }
 
+    /// How many bytes are held.
+    pub fn held(&self) -> usize {
+        self.buffer.len()
+    }
+
     /// What is left when the stream ended: by the rules no event, but lenient readers take it for
     /// one.
     pub fn finish(self) -> Option<Event> {

@@ -45,6 +45,8 @@ const LINGER: Duration = Duration::from_millis(100);
 const ENOUGH: usize = 20_000;
 /// With nothing to apply for so long, the applier hands what sled holds back to the kernel.
 const IDLE: Duration = Duration::from_millis(500);
+/// A rebuild that failed is tried again after so long.
+const RETRY: Duration = Duration::from_secs(10);
 /// The journal waits when so many facts have not been applied.
 const TOO_MANY: usize = 400_000;
 /// Entries taken from the layers at a time.
@@ -467,25 +469,25 @@ impl Index {
         Ok(())
     }
 
-    /// Wipes the index and makes it again from the journal, while records keep coming.
+    /// Wipes the index and makes it again from the journal, while records keep coming. Tries again
+    /// now and then: a full disk may get room.
     fn rebuild(&self) {
-        let done = self.try_rebuild();
-        if let Err(e) = done {
-            tracing::error!(
-                "the index could not be rebuilt: {e}; look-ups stay refused until a restart"
-            );
+        while let Err(e) = self.try_rebuild() {
+            tracing::error!("the index could not be rebuilt: {e}; look-ups stay refused");
             *self.state.write() = State::Broken(format!("it could not be rebuilt: {e}"));
-            // Nothing would change that but a restart.
+            let until = Instant::now() + RETRY;
             let mut signals = self.signals.lock();
-            while !signals.closing {
-                self.applied.notify_all();
-                self.wake.wait(&mut signals);
+            self.applied.notify_all();
+            while !signals.closing && !self.wake.wait_until(&mut signals, until).timed_out() {}
+            if signals.closing {
+                return;
             }
         }
     }
 
     fn try_rebuild(&self) -> Result<(), LogError> {
         let unusable = |fault: IndexFault| LogError::Unusable(fault.to_string());
+        let _rewriting = self.archive.rewriting.lock();
         // Records that come meanwhile only move `durable`: they are read from the journal.
         {
             let mut layers = self.layers.write();
@@ -505,7 +507,6 @@ impl Index {
                 target.seq,
                 &mut |_: Progress| {},
             )?;
-            // A garbage collection that began meanwhile is noticed at the next start.
             let layers = self.layers.write();
             if layers.durable.seq == at.seq {
                 *self.state.write() = State::Ready(ordered);

@@ -18,7 +18,7 @@ pub const PAGE: usize = 50;
 /// Items on a page at most.
 pub const PAGE_MAX: usize = 1000;
 /// Rows looked at for one page at most.
-const LOOKED_AT: usize = 50_000;
+const LOOKED_AT: usize = 16_384;
 /// Tools whose key contains a text are walked side by side up to this number.
 const TOOLS: usize = 32;
 

@@ -46,6 +46,11 @@ impl Index {
         self.wake.notify_one();
     }
 
+    /// An error while look-ups are refused.
+    pub fn ready(&self) -> Result<(), LogError> {
+        self.ordered().map(|_| ())
+    }
+
     /// Rebuilds the index from the journal.
     pub fn distrust(&self, why: &str) {
         let _ = self.fail(&IndexFault(why.to_owned()));

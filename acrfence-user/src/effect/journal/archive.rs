@@ -56,6 +56,8 @@ pub struct Archive {
     /// Large payloads.
     pub bodies: Bodies,
     pub(super) segments: RwLock<BTreeMap<u32, SegmentHeader>>,
+    /// Held while a segment is replaced and the index told, and while the index is rebuilt.
+    pub rewriting: Mutex<()>,
     files: Mutex<HashMap<u32, Arc<dyn DiskFile>>>,
 }
 
@@ -84,6 +86,7 @@ impl Archive {
             keyring: ArcSwap::from_pointee(keyring),
             bodies,
             segments: RwLock::default(),
+            rewriting: Mutex::default(),
             files: Mutex::default(),
         }
     }
@@ -142,19 +145,14 @@ impl Archive {
         to: Seq,
         visit: &mut dyn FnMut(Walked<'_>) -> Result<ControlFlow<()>, LogError>,
     ) -> Result<(), LogError> {
-        let headers: Vec<SegmentHeader> = self
-            .segments
-            .read()
-            .range(from..)
-            .map(|(_, h)| h.clone())
-            .collect();
-        for header in &headers {
+        let mut next = from;
+        while let Some((header, bytes)) = self.segment_from(next)? {
             if header.first > to {
                 break;
             }
-            let bytes = self.segment_bytes(header.number)?;
+            next = header.number.saturating_add(1);
             let keyring = self.keyring.load_full();
-            let mut walk = Walk::new(&bytes, header, &keyring);
+            let mut walk = Walk::new(&bytes, &header, &keyring);
             while walk.seq < to {
                 let at = walk.at;
                 let step = walk.step().map_err(|fault| LogError::Corrupt {
@@ -272,16 +270,28 @@ impl Archive {
         Some((compacted.last, compacted.end))
     }
 
+    /// The first segment with this or a later number, as it is at this moment.
+    fn segment_from(&self, number: u32) -> Result<Option<(SegmentHeader, Vec<u8>)>, LogError> {
+        // The file stays the one the header speaks of, even when it is replaced meanwhile.
+        let (header, file) = {
+            let segments = self.segments.read();
+            let Some((number, header)) = segments.range(number..).next() else {
+                return Ok(None);
+            };
+            (header.clone(), self.file(*number))
+        };
+        let bytes = file.and_then(|file| read_range(&*file, 0, file.size()? as usize));
+        let bytes = bytes.map_err(|e| unreadable(header.number, &e))?;
+        Ok(Some((header, bytes)))
+    }
+
     /// A whole segment.
     pub fn segment_bytes(&self, number: u32) -> Result<Vec<u8>, LogError> {
         let read = || -> io::Result<Vec<u8>> {
             let file = self.file(number)?;
             read_range(&*file, 0, file.size()? as usize)
         };
-        read().map_err(|e| LogError::Corrupt {
-            place: place(number, 0, None),
-            detail: format!("the segment cannot be read: {e}"),
-        })
+        read().map_err(|e| unreadable(number, &e))
     }
 
     /// Digest of the body file that a record names, if it names one.
@@ -322,19 +332,23 @@ impl Archive {
             file.write_at(&header.write(self.keyring.load().current()), 0)?;
             file.write_at(records, segment::HEADER as u64)?;
             file.sync()?;
-            self.disk
-                .rename(&new, &self.dir.join(segment::file_name(number)))?;
-            self.disk.sync_dir(&self.dir)?;
             Ok(file)
         };
-        let file = write().map_err(|e| {
+        let swap = |file: Arc<dyn DiskFile>| -> io::Result<()> {
+            // Whoever walks sees the old header and file, or the new ones.
+            let mut segments = self.segments.write();
+            let path = self.dir.join(segment::file_name(number));
+            self.disk.rename(&new, &path)?;
+            self.files.lock().insert(number, file);
+            segments.insert(number, header.clone());
+            self.disk.sync_dir(&self.dir)
+        };
+        write().and_then(swap).map_err(|e| {
             let _ = self.disk.remove(&new);
             LogError::Unusable(format!(
                 "segment {number} could not be rewritten: {e}; free some space and run gc again"
             ))
-        })?;
-        self.add(header, file);
-        Ok(())
+        })
     }
 
     pub(super) fn add(&self, header: SegmentHeader, file: Arc<dyn DiskFile>) {
@@ -353,6 +367,13 @@ impl Archive {
         }
         files.insert(number, file.clone());
         Ok(file)
+    }
+}
+
+fn unreadable(number: u32, error: &io::Error) -> LogError {
+    LogError::Corrupt {
+        place: place(number, 0, None),
+        detail: format!("the segment cannot be read: {error}"),
     }
 }
 

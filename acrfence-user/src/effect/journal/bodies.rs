@@ -19,6 +19,8 @@ pub const NAME: usize = 40;
 pub struct Bodies {
     disk: Arc<dyn Disk>,
     dir: PathBuf,
+    /// Directories that are known to be there, durably.
+    shards: Mutex<HashSet<PathBuf>>,
     /// Stored, and not yet named by a record that is on disk.
     unnamed: Mutex<HashSet<Hash>>,
 }
@@ -41,6 +43,7 @@ impl Bodies {
         Self {
             disk,
             dir,
+            shards: Mutex::default(),
             unnamed: Mutex::default(),
         }
     }
@@ -143,8 +146,11 @@ impl Bodies {
         file.write_at(content, 0)?;
         file.sync()?;
         let shard = self.shard(&hex::encode(digest));
-        self.disk.create_dir(&shard)?;
-        self.disk.sync_dir(&self.dir)?;
+        if !self.shards.lock().contains(&shard) {
+            self.disk.create_dir(&shard)?;
+            self.disk.sync_dir(&self.dir)?;
+            self.shards.lock().insert(shard.clone());
+        }
         self.disk.rename(new, &self.path(digest))?;
         self.disk.sync_dir(&shard)
     }

@@ -7,7 +7,7 @@
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::unix::fs::{
-    DirBuilderExt as _, FileExt as _, OpenOptionsExt as _, PermissionsExt as _,
+    DirBuilderExt as _, FileExt as _, MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _,
 };
 use std::path::Path;
 use std::sync::Arc;
@@ -87,7 +87,17 @@ impl Disk for OsDisk {
     }
 
     fn check_private(&self, path: &Path) -> io::Result<()> {
-        let mode = std::fs::metadata(path)?.permissions().mode() & 0o777;
+        let meta = std::fs::metadata(path)?;
+        let mode = meta.permissions().mode() & 0o777;
+        let me = nix::unistd::geteuid().as_raw();
+        if meta.uid() != me {
+            return Err(io::Error::other(format!(
+                "{} belongs to user {} and not to the user of the daemon ({me}); run `chown -R {me} {}`",
+                path.display(),
+                meta.uid(),
+                path.display()
+            )));
+        }
         if mode & 0o077 == 0 {
             return Ok(());
         }

@@ -97,7 +97,8 @@ impl KeyFile {
         }
     }
 
-    fn parse(bytes: &[u8]) -> Result<Self, String> {
+    /// The keys in the bytes of a key file.
+    pub fn parse(bytes: &[u8]) -> Result<Self, String> {
         if let Ok(raw) = <[u8; 32]>::try_from(bytes) {
             return Ok(Self {
                 masters: vec![Zeroizing::new(raw)],

@@ -98,6 +98,20 @@ pub struct Journal {
     threads: Mutex<Vec<std::thread::JoinHandle<()>>>,
 }
 
+/// Reports that a record is durable.
+pub struct Durable(oneshot::Receiver<Result<Seq, LogError>>);
+
+impl Durable {
+    /// Returns once it is.
+    pub async fn wait(self) -> Result<Seq, LogError> {
+        self.0.await.unwrap_or_else(|_| {
+            Err(LogError::Stopped {
+                detail: "the writer ended".to_owned(),
+            })
+        })
+    }
+}
+
 /// Counters for `stats`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
@@ -167,13 +181,13 @@ enum Refused {
 // === impl Journal ===
 
 impl Journal {
-    /// Writes a record and returns its position once it is durable.
-    pub async fn append(
+    /// Takes a record and returns its position and what reports that it is durable.
+    pub async fn enter(
         &self,
         sealed: Sealed,
         record: Record,
         claim: Claim,
-    ) -> Result<Seq, LogError> {
+    ) -> Result<(Seq, Durable), LogError> {
         let (sender, receiver) = oneshot::channel();
         let mut entry = Some((sealed, record, Some(sender)));
         let mut after = None;
@@ -181,7 +195,7 @@ impl Journal {
             // Before the look at the room, so that no change of it is missed.
             let changed = self.inner.room_changed.notified();
             match self.inner.enqueue(&mut entry, claim, false) {
-                Ok(_) => break,
+                Ok(seq) => return Ok((seq, Durable(receiver))),
                 Err(Refused::Stopped(detail)) => return Err(LogError::Stopped { detail }),
                 Err(Refused::Room(attempts)) => {
                     // One that runs already may have begun before this record was there.
@@ -192,11 +206,6 @@ impl Journal {
                 }
             }
         }
-        receiver.await.unwrap_or_else(|_| {
-            Err(LogError::Stopped {
-                detail: "the writer ended".to_owned(),
-            })
-        })
     }
 
     /// Gives a record its position and leaves it to the writer. Waits only when a segment must be
@@ -259,6 +268,11 @@ impl Journal {
         (head.seq, self.inner.follow.subscribe())
     }
 
+    /// Whether the effect was prepared, and has no outcome yet.
+    pub fn is_running(&self, effect: EffectId) -> bool {
+        self.inner.queue.lock().room.is_running(effect)
+    }
+
     /// Payloads over this go into body files.
     pub fn inline_max(&self) -> usize {
         self.inner.inline_max
@@ -295,6 +309,8 @@ impl Journal {
         self.inner.queue.lock().closing = true;
         self.inner.wake.notify_all();
         self.inner.allocator.notify_all();
+        self.inner.room_changed.notify_waiters();
+        self.inner.room_changed_sync.notify_all();
         let threads: Vec<_> = self.threads.lock().drain(..).collect();
         for thread in threads {
             let _ = thread.join();

@@ -328,14 +328,19 @@ fn find_end(
             }
         }
         if header.number != last.number {
-            sealed_end(
-                header,
-                &headers[at + 1],
-                &walk,
-                fault,
-                tail::written_end(&bytes),
-            )?;
-            continue;
+            let next = &headers[at + 1];
+            let written = tail::written_end(&bytes);
+            match sealed_end(header, next, &walk, fault.as_ref(), written) {
+                Ok(()) => continue,
+                // Nothing can be appended to a compacted segment: it must come from a backup.
+                Err(e) if accept == Acceptance::Nothing || header.compacted.is_some() => {
+                    return Err(e);
+                }
+                Err(e) => {
+                    let known = set_later_aside(archive, &headers[at + 1..])?;
+                    note_loss(lost, known.max(anchored), e.to_string());
+                }
+            }
         }
         let head = Head {
             seq: walk.seq,
@@ -385,7 +390,7 @@ fn sealed_end(
     header: &SegmentHeader,
     next: &SegmentHeader,
     walk: &Walk<'_>,
-    fault: Option<WalkFault>,
+    fault: Option<&WalkFault>,
     written: usize,
 ) -> Result<(), LogError> {
     let corrupt = |detail: String| {
@@ -464,6 +469,29 @@ fn written_positions(bytes: &[u8], walk: &Walk<'_>) -> Seq {
         at = found + 1;
     }
     highest
+}
+
+/// Takes segments behind a damaged one out of the journal, for whoever wants to look at them. Returns
+/// the last position that is known to have been in them.
+fn set_later_aside(archive: &Archive, later: &[SegmentHeader]) -> Result<Seq, LogError> {
+    let keyring = archive.keyring.load_full();
+    let mut known = Seq(0);
+    // The last first: what is left is in one piece at every moment.
+    for header in later.iter().rev() {
+        let bytes = archive.segment_bytes(header.number)?;
+        let mut walk = Walk::new(&bytes, header, &keyring);
+        while let Ok(Some(_)) = walk.step() {}
+        known = known.max(written_positions(&bytes, &walk));
+        let name = segment::file_name(header.number);
+        let aside = format!("cut-{name}-{}", anchor::now().0);
+        let moved = archive
+            .disk
+            .rename(&archive.dir.join(&name), &archive.dir.join(aside))
+            .and_then(|()| archive.disk.sync_dir(&archive.dir));
+        moved.map_err(|e| LogError::Unusable(format!("{name} cannot be set aside: {e}")))?;
+        archive.segments.write().remove(&header.number);
+    }
+    Ok(known)
 }
 
 /// Keeps what is cut off for whoever wants to look at it.

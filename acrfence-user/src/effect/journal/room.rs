@@ -79,6 +79,11 @@ impl Room {
         self.running.insert(effect);
     }
 
+    /// Whether room is kept for the outcome of this effect.
+    pub fn is_running(&self, effect: EffectId) -> bool {
+        self.running.contains(&effect)
+    }
+
     /// Effects for whose outcome room is kept.
     pub fn running(&self) -> usize {
         self.running.len()

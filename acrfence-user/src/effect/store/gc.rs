@@ -74,6 +74,7 @@ impl Store {
         if policy.older_than.is_none() && policy.max_bytes.is_none() {
             return Ok(GcReport::default());
         }
+        let _upkeep = self.upkeep.lock();
         let keep = self.work_out(keep)?;
         let archive = self.journal.archive().clone();
         let headers = archive.headers();
@@ -204,6 +205,8 @@ impl Store {
         // What the index still holds back must be below the facts that change now.
         self.index.catch_up();
         {
+            let _rewriting = archive.rewriting.lock();
+            self.index.ready()?;
             let _layout = self.layout.write();
             archive.replace(compacted, &kept)?;
             self.index.moved(&moved)?;

@@ -26,8 +26,8 @@ use super::journal::keys::KeyFile;
 use super::journal::seal::{self, MARK, Mark, Record};
 use super::journal::{self, Acceptance, Claim, Counters, Journal, Loc, Torn};
 use super::{
-    CandidateRow, CredentialHistory, EffectFilter, EffectLog, EffectRow, Event, LogError, Page,
-    Prepared,
+    CandidateRow, CredentialHistory, EffectFilter, EffectLog, EffectRow, Event, Harvest, LogError,
+    Page, Prepared,
 };
 use crate::words::{
     Effect, EffectId, Fingerprint, Outcome, Request, Resolution, Response, Seq, Status, ThreadId,
@@ -41,7 +41,7 @@ pub use read::{Content, ExportFilter};
 pub use verify::Verification;
 
 /// Bytes of bodies that one call reads at most when it looks for a text.
-const SEARCH: usize = 64 << 20;
+const SEARCH: usize = 8 << 20;
 
 /// What opening is busy with, when it takes long.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -118,8 +118,10 @@ pub struct Store {
     applier: Mutex<Option<std::thread::JoinHandle<()>>>,
     sealer: Arc<Sealer>,
     notes_dropped: AtomicU64,
-    /// Taken by readers of records, and by whoever moves records.
+    /// Taken by readers of records at known places, and by whoever moves records.
     layout: RwLock<()>,
+    /// Garbage collection and verification do not go on at the same time.
+    upkeep: Mutex<()>,
     key_file: PathBuf,
     /// Held as long as the store is open.
     _lock: Option<Flock<std::fs::File>>,
@@ -216,6 +218,7 @@ impl Store {
             sealer: Arc::new(Sealer::new(config.body_inline_max, config.outcome_room)),
             notes_dropped: AtomicU64::new(0),
             layout: RwLock::new(()),
+            upkeep: Mutex::new(()),
             key_file: config.key_file.clone(),
             _lock: None,
         };
@@ -299,21 +302,19 @@ impl Store {
 
     /// What a record may use of the room; an error when it speaks of an effect that is not there.
     fn claim(&self, event: &Event) -> Result<Claim, LogError> {
-        match event {
-            Event::Prepared(_) => Ok(Claim::Prepared),
-            Event::Settled { effect, .. } | Event::Resolved { effect, .. } => {
-                if self.index.row(*effect)?.is_none() {
-                    return Err(LogError::Unusable(format!(
-                        "there is no effect {effect} in the log whose outcome could be recorded"
-                    )));
-                }
-                Ok(match event {
-                    Event::Settled { .. } => Claim::Outcome(*effect),
-                    _ => Claim::Other,
-                })
-            }
-            _ => Ok(Claim::Other),
+        let (effect, claim) = match event {
+            Event::Prepared(_) => return Ok(Claim::Prepared),
+            Event::Settled { effect, .. } => (*effect, Claim::Outcome(*effect)),
+            Event::Resolved { effect, .. } => (*effect, Claim::Other),
+            _ => return Ok(Claim::Other),
+        };
+        // The index may be out of order; an outcome is taken all the same.
+        if self.journal.is_running(effect) || !matches!(self.index.row(effect), Ok(None)) {
+            return Ok(claim);
         }
+        Err(LogError::Unusable(format!(
+            "there is no effect {effect} in the log whose outcome could be recorded"
+        )))
     }
 
     /// The event of a record: from the journal, or from what is only noted.
@@ -365,6 +366,10 @@ impl Store {
 
     fn note_or_drop(&self, event: Event) -> Result<(), LogError> {
         let claim = self.claim(&event)?;
+        self.submit(event, claim)
+    }
+
+    fn submit(&self, event: Event, claim: Claim) -> Result<(), LogError> {
         let (plain, _) = self.sealer.encode(&event)?;
         let (sealed, event) = self.sealer.seal(self.journal.archive(), event, &plain)?;
         let record = Record::Event(event.clone());
@@ -396,9 +401,14 @@ impl EffectLog for Store {
         } else {
             self.sealer.seal(archive, event, &plain)
         }?;
-        self.journal
-            .append(sealed, Record::Event(event), claim)
-            .await
+        let (seq, durable) = self
+            .journal
+            .enter(sealed, Record::Event(event), claim)
+            .await?;
+        let abandoned = (claim == Claim::Prepared).then(|| Abandoned { store: self, seq });
+        let done = durable.wait().await;
+        std::mem::forget(abandoned);
+        done
     }
 
     fn note(&self, event: Event) {
@@ -485,6 +495,32 @@ impl EffectLog for Store {
 
     fn follow(&self) -> (Seq, broadcast::Receiver<Seq>) {
         self.journal.follow()
+    }
+}
+
+/// A *prepared* record whose writer may go away before it learns that it may send. Then nothing was
+/// sent, and the effect is settled as such.
+struct Abandoned<'a> {
+    store: &'a Store,
+    seq: Seq,
+}
+
+impl Drop for Abandoned<'_> {
+    fn drop(&mut self) {
+        let event = Event::Settled {
+            effect: EffectId(self.seq),
+            outcome: Outcome::Failed {
+                why: "whoever wanted to send it went away before it was recorded; it was not sent"
+                    .to_owned(),
+                response: None,
+            },
+            at: journal::anchor::now(),
+            harvest: Harvest::default(),
+        };
+        // Not through `note`: the effect need not be visible yet.
+        if let Err(e) = self.store.submit(event, Claim::Outcome(EffectId(self.seq))) {
+            tracing::error!("an effect that was not sent could not be settled: {e}");
+        }
     }
 }
 

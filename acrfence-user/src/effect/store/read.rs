@@ -146,7 +146,6 @@ impl Store {
     }
 
     fn walk(&self, from: Seq, visit: Visit<'_>) -> Result<(), LogError> {
-        let _layout = self.layout.read();
         let archive = self.journal.archive();
         let head = self.journal.head().seq;
         let start = archive

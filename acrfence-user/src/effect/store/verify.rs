@@ -36,7 +36,7 @@ pub struct Verification {
 impl Store {
     /// Checks every record that is on disk now, every body, and the index.
     pub fn verify(&self, progress: &mut dyn FnMut(Progress)) -> Result<Verification, LogError> {
-        let _layout = self.layout.read();
+        let _upkeep = self.upkeep.lock();
         let head = self.journal.head();
         let archive = self.journal.archive();
         let mut found = check(

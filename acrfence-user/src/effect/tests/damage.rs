@@ -112,6 +112,69 @@ fn a_journal_older_than_its_anchor_is_refused_until_a_person_accepts_it() {
     assert!(store.verify(&mut |_| {}).unwrap().faults.is_empty());
 }
 
+/// Damage in the middle of the part that is read at start: refused, and with a person's word the log
+/// goes on from the last whole record, with everything behind it set aside.
+#[test]
+fn a_damaged_log_goes_on_only_when_a_person_accepts_the_loss() {
+    let dir = tempfile::tempdir().unwrap();
+    let config = small(dir.path());
+    let store = open(&config);
+    fill(&store, 20);
+    drop(store);
+    let anchor = std::fs::read(&config.anchor_file).unwrap();
+    let store = open(&config);
+    fill(&store, 200);
+    let last = store.follow().0;
+    let whole = all_events(&store);
+    drop(store);
+    // An anchor that trails by some segments, as after a power loss.
+    std::fs::write(&config.anchor_file, anchor).unwrap();
+    let second = config.state_dir.join("journal/0000000002.seg");
+    assert!(config.state_dir.join("journal/0000000003.seg").exists());
+    let mut bytes = std::fs::read(&second).unwrap();
+    bytes[9000] ^= 4;
+    std::fs::write(&second, bytes).unwrap();
+
+    let said = Store::open(&config, &mut |_| {}).err().unwrap();
+    let LogError::Corrupt { place, .. } = &said else {
+        panic!("{said}")
+    };
+    assert!(place.contains("0000000002.seg"), "{place}");
+    let checked = Store::verify_closed(&config, &mut |_| {}).unwrap();
+    assert!(
+        checked.faults[0].place.contains("0000000002.seg"),
+        "{checked:?}"
+    );
+
+    let (store, report) = Store::accept_rollback(&config, "uid 0", &mut |_| {}).unwrap();
+    assert!(
+        report.accepted.is_some() && report.index_rebuilt.is_some(),
+        "{report:?}"
+    );
+    let left = all_events(&store);
+    assert!(
+        left.len() > 40
+            && left
+                .iter()
+                .all(|(seq, event)| whole.get(seq) == Some(event))
+    );
+    fill(&store, 1);
+    let new = *all_events(&store).keys().next_back().unwrap();
+    assert!(new > last, "{new} was used before ({last})");
+    assert_eq!(store.verify(&mut |_| {}).unwrap().faults, []);
+    drop(store);
+    drop(open(&config));
+    let aside = std::fs::read_dir(config.state_dir.join("journal")).unwrap();
+    let aside = aside.filter(|e| {
+        e.as_ref()
+            .unwrap()
+            .file_name()
+            .to_string_lossy()
+            .starts_with("cut-")
+    });
+    assert!(aside.count() >= 2);
+}
+
 #[test]
 fn an_empty_or_foreign_journal_beside_an_anchor_is_a_rollback() {
     let dir = tempfile::tempdir().unwrap();

@@ -73,6 +73,49 @@ async fn an_answer_too_long_to_keep_leaves_the_effect_in_doubt() {
     assert_eq!(effect.status, Status::InDoubt);
 }
 
+/// A call whose task is dropped while its record is on the way was never sent, and nothing waits for
+/// its outcome.
+#[tokio::test]
+async fn a_caller_that_goes_away_leaves_nothing_running() {
+    let dir = tempfile::tempdir().unwrap();
+    let config = small(dir.path());
+    let (store, _) = open_on(&SimulatedDisk::default(), &config).unwrap();
+    let (_, mut follow) = store.follow();
+    let taken = || store.stats().unwrap().journal.records;
+    let mut abandoned = 0;
+    for n in 0.. {
+        if abandoned == 10 {
+            break;
+        }
+        let before = taken();
+        let mut append = Box::pin(store.append(samples::prepared(n, 1, "x")));
+        // One poll: the record is taken and not answered, unless room had to be made first.
+        let polled = futures_util::poll!(&mut append);
+        drop(append);
+        let records = taken() - before;
+        let mut last = 0;
+        for _ in 0..records {
+            last = follow.recv().await.unwrap().0;
+        }
+        if records == 0 {
+            // Room is being made: that wait is somebody else's.
+            store.append(samples::prepared(1, 1, "y")).await.unwrap();
+            follow.recv().await.unwrap();
+        }
+        if polled.is_pending() && records > 0 {
+            assert_eq!(records, 2, "the call, and that it was not sent");
+            let effect = EffectId(crate::words::Seq(last - 1));
+            let effect = store.effect(effect).unwrap().unwrap();
+            assert_eq!(effect.status, Status::Failed);
+            abandoned += 1;
+        }
+    }
+    assert_eq!(
+        store.stats().unwrap().journal.running as usize,
+        store.unsettled().unwrap().len()
+    );
+}
+
 /// The real thing: a small file system that fills up.
 #[tokio::test]
 async fn a_full_tmpfs() {

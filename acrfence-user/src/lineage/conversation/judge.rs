@@ -55,15 +55,19 @@ pub(super) fn judge(
         let is_parents = strand.born_of.is_some() && turn.strand != strand.number;
         let mut all_shown = !turn.calls.is_empty();
         for (number, (call, seen)) in turn.calls.iter().zip(&sight.calls).enumerate() {
-            let effects = || thread.effects_of_call(turn, number);
+            let ties = || {
+                let below = thread.ties_below_call(turn.number, number);
+                call.ties.iter().chain(below)
+            };
             match *seen {
                 Sight::Not if is_after || is_last => {
                     all_shown = false;
-                    found.forget(thread, turn.number, Some(number));
+                    let gone = ties().map(|tie| Forgotten::of(tie, turn.number, turn.prompt));
+                    found.forgotten.extend(gone);
                 }
                 Sight::Not => {
                     all_shown = false;
-                    let gone = effects().into_iter().map(|effect| (turn.number, effect));
+                    let gone = ties().map(|tie| (turn.number, tie.effect));
                     found.compacted.extend(gone);
                 }
                 seen => {
@@ -72,7 +76,7 @@ pub(super) fn judge(
                         _ => call.id.as_ref().and_then(|id| shows.result_for(id)),
                     };
                     if is_parents || seen == Sight::Held && result.is_none() {
-                        found.remembered.extend(effects());
+                        found.remembered.extend(ties().map(|tie| tie.effect));
                         continue;
                     }
                     all_shown &= result.is_some();
@@ -109,30 +113,6 @@ pub(super) fn judge(
 }
 
 impl Judgement {
-    fn forget(&mut self, thread: &ThreadMemory, number: TurnNo, call: Option<usize>) {
-        let Some(turn) = thread.turn(number) else {
-            return;
-        };
-        let Some(call) = call else {
-            return;
-        };
-        for tie in &turn.calls[call].ties {
-            self.forgotten.push(Forgotten::of(tie, number, turn.prompt));
-        }
-        let mut below = Vec::new();
-        thread.effects_of_children(number, call, 0, &mut below);
-        for effect in below {
-            let tie = thread
-                .turns
-                .iter()
-                .flat_map(|t| t.ties())
-                .find(|tie| tie.effect == effect);
-            if let Some(tie) = tie {
-                self.forgotten.push(Forgotten::of(tie, number, turn.prompt));
-            }
-        }
-    }
-
     /// An effect that any shown call remembers is remembered, wherever else it hangs: a replay puts
     /// an effect into a timeline a second time.
     fn settle(&mut self) {
@@ -241,9 +221,8 @@ struct CallJudge<'a> {
 
 impl CallJudge<'_> {
     fn judge(&self, outcomes: &dyn Outcomes, found: &mut Judgement) {
-        let mut below = Vec::new();
-        self.thread
-            .effects_of_children(self.turn, self.number, 0, &mut below);
+        let below = self.thread.ties_below_call(self.turn, self.number);
+        let below = below.into_iter().map(|tie| tie.effect);
         let own = self.call.ties.iter().map(|tie| tie.effect);
         let was_true = match (self.call.result, self.result) {
             (ResultMemory::True(mark), Some(result)) if result.mark == mark => {
@@ -276,7 +255,7 @@ impl CallJudge<'_> {
             Some(_) => None,
         };
         match told {
-            Some(shown) if !below.is_empty() => {
+            Some(shown) if below.len() > 0 => {
                 worst = shown;
                 lost.extend(below);
             }

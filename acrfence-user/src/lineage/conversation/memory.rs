@@ -42,42 +42,40 @@ impl ThreadMemory {
         self.turns.binary_search_by_key(&number, |t| t.number).ok()
     }
 
-    /// All effects that hang on a call: its own, and those of the sub-agents it started.
-    pub(super) fn effects_of_call(&self, turn: &TurnMemory, call: usize) -> Vec<EffectId> {
-        let mut effects: Vec<EffectId> = turn.calls[call].ties.iter().map(|t| t.effect).collect();
-        self.effects_of_children(turn.number, call, 0, &mut effects);
-        effects
-    }
-
     /// All effects of a turn, with those of the sub-agents that it started.
-    pub(super) fn effects_of_turn(&self, turn: &TurnMemory, into: &mut Vec<EffectId>) {
-        into.extend(turn.ties().map(|tie| tie.effect));
+    pub(super) fn ties_of_turn<'t>(&'t self, turn: &'t TurnMemory) -> Vec<&'t Tie> {
+        let mut ties: Vec<&Tie> = turn.ties().collect();
         for call in 0..turn.calls.len() {
-            self.effects_of_children(turn.number, call, 0, into);
+            self.ties_of_children(turn.number, call, 0, &mut ties);
         }
+        ties
     }
 
     /// Effects of the sub-agents that a call started, and of theirs.
-    pub(super) fn effects_of_children(
-        &self,
+    pub(super) fn ties_below_call(&self, turn: TurnNo, call: usize) -> Vec<&Tie> {
+        let mut ties = Vec::new();
+        self.ties_of_children(turn, call, 0, &mut ties);
+        ties
+    }
+
+    fn ties_of_children<'t>(
+        &'t self,
         turn: TurnNo,
         call: usize,
         depth: u8,
-        into: &mut Vec<EffectId>,
+        into: &mut Vec<&'t Tie>,
     ) {
         if depth > 8 {
             return;
         }
-        for child in &self.strands {
-            if child
-                .born_of
-                .is_some_and(|(t, c)| t == turn && usize::from(c) == call)
-            {
-                for turn in self.turns.iter().filter(|t| t.strand == child.number) {
-                    into.extend(turn.ties().map(|tie| tie.effect));
-                    for call in 0..turn.calls.len() {
-                        self.effects_of_children(turn.number, call, depth + 1, into);
-                    }
+        let started = |born: Option<(TurnNo, u16)>| {
+            born.is_some_and(|(t, c)| t == turn && usize::from(c) == call)
+        };
+        for child in self.strands.iter().filter(|s| started(s.born_of)) {
+            for turn in self.turns.iter().filter(|t| t.strand == child.number) {
+                into.extend(turn.ties());
+                for call in 0..turn.calls.len() {
+                    self.ties_of_children(turn.number, call, depth + 1, into);
                 }
             }
         }

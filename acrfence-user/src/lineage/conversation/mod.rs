@@ -39,6 +39,8 @@ pub use memory::{
 };
 pub use observe::{Exchange, Known, Needs, Observed, Outcomes, Seen};
 pub use outcome::shows_outcome;
-pub use read::{LARGEST_BODY, ReplyReader, Unreadable, read_request, read_response};
+pub use read::{
+    LARGEST_BODY, ReplyReader, Unreadable, read_request, read_response, values_of_body,
+};
 pub use session::Session;
 pub use state::{Bounds, Conversations};

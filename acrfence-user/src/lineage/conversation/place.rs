@@ -43,10 +43,24 @@ pub(super) struct Candidate<'a> {
 }
 
 impl Candidate<'_> {
-    /// The last turn that is shown.
-    fn last_shown(&self) -> Option<TurnNo> {
-        let last = self.view.last?;
-        Some(self.thread.turns[self.view.path[last]].number)
+    /// How much of the line is shown: calls say more than words.
+    fn depth(&self) -> (Option<usize>, Option<usize>) {
+        (self.view.last_call(), self.view.last)
+    }
+
+    /// Whether a request parts from this line where it parts from `other`: after the same call and
+    /// the same words, or words that are all that is left of a turn whose calls were dropped.
+    fn parts_with(&self, other: &Self) -> bool {
+        let turn = |c: &Self, at: Option<usize>| at.map(|at| c.view.path[at]);
+        let is_remains = |c: &Self| {
+            turn(c, c.view.last).is_some_and(|at| !c.thread.turns[at].calls.is_empty())
+                && c.view.last > c.view.last_call()
+        };
+        self.thread.id == other.thread.id
+            && turn(self, self.view.last_call()) == turn(other, other.view.last_call())
+            && (turn(self, self.view.last) == turn(other, other.view.last)
+                || is_remains(self)
+                || is_remains(other))
     }
 }
 
@@ -168,9 +182,8 @@ impl<'a> Ground<'a> {
         if session.is_child && !has_line || task.is_some() {
             return self.sub_agent(thread, &candidates, task);
         }
-        let continued = candidates
-            .iter()
-            .filter(|c| self.continues(c))
+        let continued = self
+            .continued(&candidates)
             .max_by_key(|c| (own_line(c.strand), c.view.path.len(), c.strand.asked));
         if let Some(candidate) = continued {
             return self.continuation(candidate, evidence);
@@ -186,9 +199,14 @@ impl<'a> Ground<'a> {
             .filter(reaches)
             .filter(|c| Some(c.view.last) == depth)
             .collect();
-        let primary = base
-            .iter()
-            .max_by_key(|c| (own_line(c.strand), c.strand.asked, c.strand.number));
+        let primary = base.iter().max_by_key(|c| {
+            (
+                own_line(c.strand),
+                c.view.last,
+                c.strand.asked,
+                c.strand.number,
+            )
+        });
         match primary {
             Some(primary) => self.conclude(primary, &base, evidence, Grade::Certain, PARTS),
             None => self.unknown_opening(thread, &candidates, evidence),
@@ -208,6 +226,22 @@ impl<'a> Ground<'a> {
         }
     }
 
+    /// The lines that a request may go on with: none that another line of the same thread knows more
+    /// of the request's calls than.
+    fn continued<'c>(
+        &'c self,
+        candidates: &'c [Candidate<'a>],
+    ) -> impl Iterator<Item = &'c Candidate<'a>> {
+        let knows_more = |c: &Candidate<'a>| {
+            candidates.iter().any(|other| {
+                other.thread.id == c.thread.id && other.view.calls_shown() > c.view.calls_shown()
+            })
+        };
+        candidates
+            .iter()
+            .filter(move |c| self.continues(c) && !knows_more(c))
+    }
+
     /// Whether a request goes on with this very line, and not only with what it shares with others.
     fn continues(&self, candidate: &Candidate<'_>) -> bool {
         let Candidate {
@@ -222,7 +256,7 @@ impl<'a> Ground<'a> {
                 && (!strand.answered || strand.input == Some(self.shows.input))
                 || view.is_tied() && strand.input == Some(self.shows.input);
         };
-        if view.shows_tip() {
+        if view.shows_tip() && view.shows_calls_of_tip() {
             let is_own = thread.turn(tip).is_some_and(|t| t.strand == strand.number);
             return is_own || strand.input == Some(self.shows.input);
         }
@@ -382,7 +416,9 @@ impl<'a> Ground<'a> {
         }
     }
 
-    /// Effects of lines that parted from this one by a rewind, or that this one parted from.
+    /// Effects of other lines that this one cannot know of: lines that parted from it by a rewind (or
+    /// it from them), and what another process did in this conversation since this line's last
+    /// request. Lines of one process beside each other are parallel work of one agent.
     fn elsewhere(&self, primary: &Candidate<'a>, judged: &Judgement) -> Vec<EffectId> {
         let Candidate {
             thread,
@@ -395,17 +431,18 @@ impl<'a> Ground<'a> {
         let own: BTreeSet<usize> = view.path.iter().copied().collect();
         let mut effects = Vec::new();
         for other in &thread.strands {
-            if other.branch == strand.branch
-                || !(other.parted || strand.parted)
-                || other.born_of.is_some()
-                || other.is_child
-            {
+            if other.number == strand.number || other.born_of.is_some() || other.is_child {
                 continue;
             }
+            let parted = other.branch != strand.branch && (other.parted || strand.parted);
+            let is_foreign = other.process != self.seen.process;
             for at in thread.path_to(other.tip) {
-                if !own.contains(&at) {
-                    thread.effects_of_turn(&thread.turns[at], &mut effects);
+                if own.contains(&at) || !(parted || is_foreign) {
+                    continue;
                 }
+                let ties = thread.ties_of_turn(&thread.turns[at]);
+                let unknown = ties.iter().filter(|tie| parted || tie.at > strand.asked);
+                effects.extend(unknown.map(|tie| tie.effect));
             }
         }
         effects.sort_unstable();
@@ -633,9 +670,9 @@ impl<'a> Ground<'a> {
                 .map(|(thread, strand)| self.candidate(thread, strand, true))
                 .filter(|c| c.view.shows_tip()),
         );
-        let continued = candidates
-            .iter()
-            .filter(|c| self.continues(c) && !self.is_parallel_opening(c))
+        let continued = self
+            .continued(&candidates)
+            .filter(|c| !self.is_parallel_opening(c))
             .max_by_key(|c| (c.view.last, is_here(c.strand), c.strand.asked));
         if let Some(candidate) = continued {
             let evidence = self.evidence_of_words(candidate);
@@ -680,12 +717,12 @@ impl<'a> Ground<'a> {
         let newest = candidates
             .iter()
             .filter(fits)
-            .max_by_key(|c| (c.view.last, c.strand.asked, c.thread.id))?;
+            .max_by_key(|c| (c.depth(), c.strand.asked, c.thread.id))?;
         // Several threads may begin the same way; what they did is not one timeline's.
         let base: Vec<&Candidate<'a>> = candidates
             .iter()
             .filter(fits)
-            .filter(|c| c.thread.id == newest.thread.id && c.last_shown() == newest.last_shown())
+            .filter(|c| c.parts_with(newest))
             .collect();
         let judged = self.not_remembered(&base);
         let since = self
@@ -713,11 +750,7 @@ impl<'a> Ground<'a> {
             .iter()
             .map(|strand| self.candidate(thread, strand, false))
             .collect();
-        if let Some(candidate) = candidates
-            .iter()
-            .filter(|c| self.continues(c))
-            .max_by_key(|c| c.strand.asked)
-        {
+        if let Some(candidate) = self.continued(&candidates).max_by_key(|c| c.strand.asked) {
             return self.continuation(candidate, &[Evidence::SameTurns]);
         }
         self.unknown_opening(thread, &candidates, &[Evidence::SameTurns])

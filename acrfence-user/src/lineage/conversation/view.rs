@@ -13,8 +13,8 @@ pub(super) struct Shows<'t> {
     pub(super) turned: &'t Turned,
     /// Calls by their ids that identify by themselves.
     by_id: HashMap<&'t ProviderId, usize>,
-    /// All other ids.
-    other_ids: HashSet<&'t ProviderId>,
+    /// All other ids, and the last piece that has each.
+    other_ids: HashMap<&'t ProviderId, usize>,
     /// For every piece that is a call, the piece that is its result.
     results: Vec<Option<usize>>,
     /// Pieces that are calls; those of one answer in a canonical order.
@@ -79,7 +79,7 @@ impl<'t> Shows<'t> {
         let mut shows = Self {
             turned,
             by_id: HashMap::new(),
-            other_ids: HashSet::new(),
+            other_ids: HashMap::new(),
             results: pair_results(&turned.pieces),
             calls: Vec::new(),
             texts: Vec::new(),
@@ -90,9 +90,8 @@ impl<'t> Shows<'t> {
         };
         let mut answer = 0;
         for (at, piece) in turned.pieces.iter().enumerate() {
-            shows
-                .other_ids
-                .extend(piece.ids.iter().filter(|id| id.is_unique()));
+            let unique = piece.ids.iter().filter(|id| id.is_unique());
+            shows.other_ids.extend(unique.map(|id| (id, at)));
             match &piece.what {
                 What::Call(call) => {
                     if let Some(id) = call.id.as_ref().filter(|id| id.is_unique()) {
@@ -114,7 +113,7 @@ impl<'t> Shows<'t> {
 
     /// Ids that identify by themselves, of every kind.
     pub(super) fn ids(&self) -> impl Iterator<Item = &'t ProviderId> {
-        self.by_id.keys().chain(&self.other_ids).copied()
+        self.by_id.keys().chain(self.other_ids.keys()).copied()
     }
 
     /// Whether it shows any answer of the model.
@@ -262,11 +261,21 @@ impl<'t> Shows<'t> {
 
     fn look_by_ids(&self, known: &[&TurnMemory], view: &mut View) {
         for (turn, sight) in known.iter().zip(&mut view.turns) {
-            if turn.ids.iter().any(|id| self.other_ids.contains(id)) {
+            if let Some(at) = turn
+                .ids
+                .iter()
+                .filter_map(|id| self.other_ids.get(id))
+                .max()
+            {
                 sight.shown = true;
                 view.by_ids = true;
+                view.end = view.end.max(at + 1);
             }
-            if turn.input_ids.iter().any(|id| self.other_ids.contains(id)) {
+            if turn
+                .input_ids
+                .iter()
+                .any(|id| self.other_ids.contains_key(id))
+            {
                 view.by_ids = true;
             }
             for (call, seen) in turn.calls.iter().zip(&mut sight.calls) {
@@ -341,7 +350,9 @@ impl<'t> Shows<'t> {
                 _ => None,
             })
             .max()
-            .unwrap_or(0);
+            .unwrap_or(0)
+            // What ids already told.
+            .max(view.end);
         let mut turns = Vec::new();
         for (turn, memory) in known.iter().enumerate().skip(after) {
             if let Some(said) = memory.said {
@@ -412,6 +423,26 @@ impl View {
     /// Whether the whole line is shown.
     pub(super) fn shows_tip(&self) -> bool {
         self.last.is_some_and(|last| last + 1 == self.path.len())
+    }
+
+    /// The last turn of which a call is shown, or that the provider holds.
+    pub(super) fn last_call(&self) -> Option<usize> {
+        let is_shown = |sight: &Sight| *sight != Sight::Not;
+        self.turns
+            .iter()
+            .rposition(|turn| turn.calls.iter().any(is_shown) || turn.shown && self.by_previous)
+    }
+
+    /// How many of its calls are shown.
+    pub(super) fn calls_shown(&self) -> usize {
+        let calls = self.turns.iter().flat_map(|turn| &turn.calls);
+        calls.filter(|sight| **sight != Sight::Not).count()
+    }
+
+    /// Whether all that the last turn did is shown.
+    pub(super) fn shows_calls_of_tip(&self) -> bool {
+        let tip = self.turns.last();
+        tip.is_none_or(|turn| turn.calls.iter().all(|sight| *sight != Sight::Not))
     }
 
     /// Whether ids, not words, tie the request to the line.
