@@ -152,9 +152,9 @@ impl Bank {
         self.books.lock().len()
     }
 
-    /// TCP connections it accepted so far.
-    pub fn connections(&self) -> usize {
-        self.server.connections()
+    /// HTTP requests it received so far.
+    pub fn requests(&self) -> usize {
+        self.server.requests()
     }
 
     /// From now on transfers are booked and their answers wait for [`Self::release_answers`].

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use anyhow::{Context as _, Result, bail};
-use axum::{Extension, Router};
+use axum::extract::Request;
+use axum::{Extension, Router, middleware};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use hyper_util::server::conn::auto;
 use hyper_util::service::TowerToHyperService;
@@ -22,7 +23,7 @@ pub struct Peer(pub SocketAddr);
 pub struct Server {
     port: u16,
     scheme: &'static str,
-    connections: Arc<AtomicUsize>,
+    requests: Arc<AtomicUsize>,
     // Holds the threads that serve; last, so that it goes last.
     runtime: Option<Runtime>,
 }
@@ -44,7 +45,7 @@ impl Server {
             .context("starting the threads of a testbed service")?;
         let (v4, v6) = runtime.block_on(listen(port, both))?;
         let port = v4.local_addr()?.port();
-        let connections = Arc::new(AtomicUsize::new(0));
+        let requests = Arc::new(AtomicUsize::new(0));
         let scheme = if tls.is_some() { "https" } else { "http" };
         let acceptor = tls.map(TlsAcceptor::from);
         for listener in std::iter::once(v4).chain(v6) {
@@ -52,13 +53,13 @@ impl Server {
                 listener,
                 acceptor.clone(),
                 router.clone(),
-                connections.clone(),
+                requests.clone(),
             ));
         }
         Ok(Self {
             port,
             scheme,
-            connections,
+            requests,
             runtime: Some(runtime),
         })
     }
@@ -73,9 +74,9 @@ impl Server {
         format!("{}://localhost:{}{path}", self.scheme, self.port)
     }
 
-    /// TCP connections accepted so far, whatever came of them.
-    pub fn connections(&self) -> usize {
-        self.connections.load(Ordering::SeqCst)
+    /// HTTP requests received so far, whatever came of them.
+    pub fn requests(&self) -> usize {
+        self.requests.load(Ordering::SeqCst)
     }
 }
 
@@ -114,7 +115,7 @@ async fn accept(
     listener: TcpListener,
     tls: Option<TlsAcceptor>,
     router: Router,
-    connections: Arc<AtomicUsize>,
+    requests: Arc<AtomicUsize>,
 ) {
     loop {
         let Ok((stream, peer)) = listener.accept().await else {
@@ -122,25 +123,30 @@ async fn accept(
             tokio::task::yield_now().await;
             continue;
         };
-        connections.fetch_add(1, Ordering::SeqCst);
+        let requests = requests.clone();
         let router = router.clone();
         match tls.clone() {
-            None => drop(tokio::spawn(converse(stream, peer, router))),
+            None => drop(tokio::spawn(converse(stream, peer, router, requests))),
             Some(tls) => drop(tokio::spawn(async move {
                 // A client that does not trust the root ends the handshake; nothing to serve then.
                 if let Ok(stream) = tls.accept(stream).await {
-                    converse(stream, peer, router).await;
+                    converse(stream, peer, router, requests).await;
                 }
             })),
         }
     }
 }
 
-async fn converse<S>(stream: S, peer: SocketAddr, router: Router)
+async fn converse<S>(stream: S, peer: SocketAddr, router: Router, requests: Arc<AtomicUsize>)
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
-    let service = TowerToHyperService::new(router.layer(Extension(Peer(peer))));
+    let count = middleware::map_request(move |request: Request| {
+        requests.fetch_add(1, Ordering::SeqCst);
+        std::future::ready(request)
+    });
+    let router = router.layer(Extension(Peer(peer))).layer(count);
+    let service = TowerToHyperService::new(router);
     // How a connection ends is the client's business.
     let _ = auto::Builder::new(TokioExecutor::new())
         .serve_connection(TokioIo::new(stream), service)

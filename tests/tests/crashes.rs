@@ -58,7 +58,7 @@ fn a_daemon_killed_before_the_answer_leaves_the_payment_in_doubt() -> Result<()>
             "{part} is not in {problem}"
         );
     }
-    assert_eq!((bank.payments(), bank.connections()), (1, 1));
+    assert_eq!((bank.payments(), bank.requests()), (1, 1));
 
     // The ledger tells that it happened; from now on the answer that a person found is given.
     let answer = fence.place().scratch().join("answer.json");

@@ -111,6 +111,8 @@ fn a_spent_approval_stays_spent() -> Result<()> {
     fence.say(&["restored", "support", "--to", "approved"])?;
     let got = support(&[delete("4712"), delete("4711")])?;
     assert_eq!(got[0]["is_error"], true, "{got:?}");
+    let text = got[0]["text"].as_str().unwrap_or_default();
+    assert!(text.contains("already spent"), "{text}");
     assert_eq!(got[1]["structured"], deleted[0]["structured"]);
     assert_eq!(desk.deleted(), ["4711"]);
     Ok(())

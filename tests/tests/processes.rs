@@ -82,7 +82,7 @@ fn the_daemons_own_traffic_is_left_alone() -> Result<()> {
     let ended = fence.run("looker", &command)?;
     assert!(ended.ok(), "{}", ended.stderr);
     assert_eq!(reports(&ended.stdout)?[0]["redirected"], true);
-    assert_eq!(bank.connections(), 1);
+    assert_eq!(bank.requests(), 1);
     Ok(())
 }
 

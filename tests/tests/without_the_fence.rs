@@ -199,6 +199,6 @@ fn every_process_of_a_family_is_seen_with_its_own_address() -> Result<()> {
         assert_eq!(report["redirected"], false, "{kind}");
         assert!(report["orphan"].as_bool().unwrap_or(true), "{kind}");
     }
-    assert_eq!(bank.connections(), 3);
+    assert_eq!(bank.requests(), 3);
     Ok(())
 }
