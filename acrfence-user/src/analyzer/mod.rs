@@ -9,6 +9,8 @@ mod compare;
 pub mod credential;
 mod decode;
 mod evidence;
+mod explain;
+pub mod fuzz;
 pub mod harvest;
 pub mod judge;
 mod llm;
@@ -23,6 +25,7 @@ mod text;
 mod value;
 
 pub use evidence::{Evidence, Note, NoteKind, Nothing, Provenance, ToolSchema, Transcript};
+pub use explain::{explain, headline, line};
 pub use harvest::value_hash;
 pub use llm::{Llm, LlmHealth, LlmSettings, Settled};
 

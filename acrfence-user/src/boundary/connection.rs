@@ -1,7 +1,7 @@
 //! One connection, or the inside of a tunnel: what it carries, and who takes care of it.
 
 use std::io;
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
 
@@ -16,6 +16,7 @@ use super::opaque;
 use super::sniff::{self, Carries};
 use super::stream::{BoxTransport, Peeked};
 use super::tls::accept::{self, Hello, Leaves, Offers};
+use super::tls::ca::Subject;
 use super::tls::connect::Alpn;
 use super::{Trouble, TroubleKind};
 use crate::words::Origin;
@@ -80,8 +81,8 @@ impl Place {
                 Ok(())
             }
             Carries::Other => {
-                self.opaque(Box::new(io), plain, "neither TLS nor HTTP")
-                    .await;
+                let why = sniff::guess(io.ahead());
+                self.opaque(Box::new(io), plain, why).await;
                 Ok(())
             }
         }
@@ -108,10 +109,10 @@ impl Place {
         if let Some(connection) = &mut self.origin.connection {
             connection.sni.clone_from(&hello.sni);
         }
-        let host = hello
-            .sni
-            .clone()
-            .unwrap_or_else(|| self.peer.ip().to_string());
+        let host = hello.sni.clone().unwrap_or_else(|| match self.far_end() {
+            Subject::Name(name) => name,
+            Subject::Address(address) => address.to_string(),
+        });
         let unopened = if (self.shared.config.pass_through)(&host) {
             Some("passed through by policy".to_owned())
         } else if let Offers::Other(protocols) = &hello.offers {
@@ -133,8 +134,11 @@ impl Place {
     async fn terminated(&mut self, hello: Hello) -> io::Result<()> {
         let within = self.shared.limits().handshake;
         let sni = hello.sni.clone();
-        let dialled = self.far_address();
-        let Some(name) = server_name(sni.as_deref(), dialled) else {
+        let subject = match &sni {
+            Some(name) => Subject::Name(name.clone()),
+            None => self.far_end(),
+        };
+        let Some(name) = server_name(&subject) else {
             self.trouble(
                 TroubleKind::BadRequest,
                 "the agent's TLS handshake names no valid host".to_owned(),
@@ -142,7 +146,7 @@ impl Place {
             return Ok(());
         };
         let leaves = self.shared.leaves.clone();
-        let tls = match timeout(within, leaves.accept(hello, dialled)).await {
+        let tls = match timeout(within, leaves.accept(hello, subject)).await {
             Ok(Ok(tls)) => tls,
             Ok(Err(error)) => {
                 let (kind, detail) = accept::diagnose(&error);
@@ -286,7 +290,11 @@ impl Place {
     }
 
     async fn opaque(&self, io: BoxTransport, security: Security, why: &str) {
-        let Ok(flow) = opaque::admit(&self.shared, &self.origin, self.peer, why).await else {
+        let why = match &self.route {
+            Route::Direct(_) => why.to_owned(),
+            Route::Tunnel(tunnel) => format!("{why}, through a tunnel to {}", tunnel.target()),
+        };
+        let Ok(flow) = opaque::admit(&self.shared, &self.origin, self.peer, &why).await else {
             return;
         };
         if let Some(upstream) = self.dial(&security).await {
@@ -309,15 +317,15 @@ impl Place {
         }
     }
 
-    /// The address that stands for the far end where there is no name.
-    fn far_address(&self) -> IpAddr {
-        match &self.route {
-            Route::Direct(address) => address.ip(),
-            Route::Tunnel(tunnel) => tunnel
-                .target()
-                .host()
-                .and_then(|host| host.trim_matches(['[', ']']).parse().ok())
-                .unwrap_or_else(|| self.peer.ip()),
+    /// What the far end is called by an agent that names nobody in its handshake.
+    fn far_end(&self) -> Subject {
+        let Route::Tunnel(tunnel) = &self.route else {
+            return Subject::Address(self.peer.ip());
+        };
+        let host = tunnel.target().host().unwrap_or_default();
+        match host.trim_matches(['[', ']']).parse() {
+            Ok(address) => Subject::Address(address),
+            Err(_) => Subject::Name(host.to_ascii_lowercase()),
         }
     }
 
@@ -337,11 +345,18 @@ impl Leg {
             Route::Direct(address) => address.port(),
             Route::Tunnel(tunnel) => tunnel.target().port_u16().unwrap_or_default(),
         };
+        let mut place = self.place.clone();
+        if let Some(connection) = &mut place.origin.connection {
+            // These were of the connection to the proxy.
+            connection.sni = None;
+            connection.tls = false;
+            connection.protocol = String::new();
+        }
         Place {
             port,
             route,
-            depth: self.place.depth + 1,
-            ..self.place.clone()
+            depth: place.depth + 1,
+            ..place
         }
     }
 }
@@ -359,9 +374,9 @@ async fn carried(io: &mut Peeked) -> io::Result<Option<Carries>> {
     }
 }
 
-fn server_name(sni: Option<&str>, dialled: IpAddr) -> Option<ServerName<'static>> {
-    match sni {
-        Some(name) => ServerName::try_from(name.to_owned()).ok(),
-        None => Some(ServerName::IpAddress(dialled.into())),
+fn server_name(subject: &Subject) -> Option<ServerName<'static>> {
+    match subject {
+        Subject::Name(name) => ServerName::try_from(name.clone()).ok(),
+        Subject::Address(address) => Some(ServerName::IpAddress((*address).into())),
     }
 }

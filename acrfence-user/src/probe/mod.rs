@@ -81,8 +81,10 @@ pub struct Settings {
     pub daemon: Option<u32>,
     /// What becomes of tracked connections while no daemon lives.
     pub daemon_down: DaemonDown,
-    /// Which writes are looked at ([`Captures`]). Ordinary pipes are chatty: each write costs well
-    /// under a microsecond, and only the first and then one every `resample` is reported.
+    /// Which writes are looked at ([`Captures`]); 0 leaves the hooks out altogether. Every write of
+    /// a tracked process adds to the totals of its channel (about a microsecond each); the first
+    /// on a channel, and then one every `resample`, is reported with its first bytes. Ordinary
+    /// pipes are chatty, so that each write is *not* reported.
     pub captures: u32,
     /// A channel that was reported is reported again after this time.
     pub resample: Duration,

@@ -130,6 +130,10 @@ impl Probe {
             drop(record);
             let facts = match &event.what {
                 What::Executed(execution) => self.facts(event.process, execution),
+                What::Born { parent } => {
+                    self.read_stranger(&event, *parent);
+                    Facts::default()
+                }
                 _ => Facts::default(),
             };
             self.table.lock().apply(&event, facts);
@@ -194,6 +198,20 @@ impl Probe {
             seen: wall_clock(),
             exited: None,
         })
+    }
+
+    /// Reads a newborn whose parent is not in the table (its start was reported to a daemon that
+    /// is gone): it cannot inherit what nobody knows.
+    fn read_stranger(&self, event: &ProbeEvent, parent: ProcessIdentity) {
+        if self.table.lock().get(parent).is_some() {
+            return;
+        }
+        if let Some(agent) = event.agent
+            && let Some(mut process) = self.read_process(event.process, agent)
+        {
+            process.parent = Some(parent);
+            self.table.lock().insert(process);
+        }
     }
 
     /// What `/proc` adds to the report of a program start, if the process is still there.

@@ -33,9 +33,11 @@ pub enum Membership {
 }
 
 impl Probe {
-    /// Makes `pid` and everything below it agent `agent`'s, and gives who that is, `pid` first.
+    /// Makes `pid` and everything below it agent `agent`'s, and gives every process of that agent,
+    /// oldest first. An agent may be given several trees.
     ///
-    /// Processes below it that already belong to another agent stay with that one.
+    /// Processes below `pid` that already belong to another agent stay with that one. When `pid`
+    /// ends meanwhile, what it leaves is the agent's.
     pub fn track(&self, pid: u32, agent: u32) -> Result<Vec<ProcessIdentity>, ProbeError> {
         self.track_while(pid, agent, || {})
     }
@@ -55,28 +57,37 @@ impl Probe {
         let _one_at_a_time = self.walking.lock();
         self.maps.parents.clear()?;
         self.maps.configure(|config| config.walking = 1)?;
+        let mut entered = vec![];
         let walked = self
             .identify(pid)
             .inspect(|_| meanwhile())
-            .and_then(|root| Ok((root, self.walk(root, agent)?)));
+            .and_then(|root| self.walk(root, agent, &mut entered));
         let stopped = self.maps.configure(|config| config.walking = 0);
-        let (root, found) = walked?;
-        stopped?;
+        if let Err(error) = walked.and(stopped) {
+            // Half a tree is no agent. What it had before stays its own.
+            for process in entered {
+                if self.agent_of(process)? == Some(agent) {
+                    self.maps.tracked.remove(&process.tgid)?;
+                }
+            }
+            return Err(error);
+        }
 
         // Whoever ended before it was entered is past the exit hook.
         self.clear_ended()?;
-        self.drain();
-        let mut alive = vec![];
-        for identity in found {
-            if self.agent_of(identity)? == Some(agent) {
-                if let Some(process) = self.read_process(identity, agent) {
-                    self.table.lock().insert(process);
-                }
-                alive.push(identity);
+        for process in entered {
+            if let Some(process) = self.read_process(process, agent) {
+                self.table.lock().insert(process);
             }
         }
-        if alive.first() != Some(&root) {
-            self.untrack(agent)?;
+        self.drain();
+        let mut alive: Vec<_> = self
+            .tracked()?
+            .into_iter()
+            .filter_map(|(process, owner)| (owner == agent).then_some(process))
+            .collect();
+        alive.sort_by_key(|process| (process.start_ns, process.tgid));
+        if alive.is_empty() {
             return Err(ProbeError::NoSuchProcess(pid));
         }
         Ok(alive)
@@ -84,6 +95,7 @@ impl Probe {
 
     /// Lets every process of an agent go. Connections that are redirected already stay so.
     pub fn untrack(&self, agent: u32) -> Result<(), ProbeError> {
+        let _no_walk = self.walking.lock();
         // A fork that is under way may still enter a child of a process that was just let go; once
         // it is through, its child is found.
         loop {
@@ -212,10 +224,16 @@ impl Probe {
         Ok(self.snapshot()?.into_iter().find(|row| row.tgid == pid))
     }
 
-    /// Enters the root, then pass after pass its descendants.
-    fn walk(&self, root: ProcessIdentity, agent: u32) -> Result<Vec<ProcessIdentity>, ProbeError> {
-        let mut entered = vec![root];
+    /// Enters the root, then pass after pass its descendants. Whoever was entered is in `entered`,
+    /// also when it fails.
+    fn walk(
+        &self,
+        root: ProcessIdentity,
+        agent: u32,
+        entered: &mut Vec<ProcessIdentity>,
+    ) -> Result<(), ProbeError> {
         self.enter(root, agent)?;
+        entered.push(root);
         loop {
             let rows = self.snapshot()?;
             let parents = self.maps.parents.entries()?;
@@ -229,31 +247,19 @@ impl Probe {
             let found = walk::descendants(&HashSet::from([root]), &rows, &parents, |process| {
                 owner(process).is_some_and(|other| other != agent)
             });
-            let fresh: Vec<_> = found
-                .iter()
-                .copied()
-                .filter(|&process| owner(process).is_none())
-                .collect();
-            let alive: HashMap<u32, u64> =
-                rows.iter().map(|row| (row.tgid, row.start_ns)).collect();
+            let listed: HashSet<ProcessIdentity> = rows.iter().map(identity).collect();
             let mut changed = false;
-            for process in fresh {
-                // A process that was noted and is not in the snapshot has ended, or is so young
-                // that the next pass sees it.
-                let known_end = !alive.contains_key(&process.tgid) && ProcDir::of(process).is_err();
-                if known_end {
-                    continue;
-                }
-                changed = true;
-                self.enter(process, agent)?;
-            }
             for process in found {
-                if !entered.contains(&process) {
+                // Noted and not listed: it has ended, or is so young that the next pass lists it.
+                let known_end = !listed.contains(&process) && ProcDir::of(process).is_err();
+                if owner(process).is_none() && !known_end {
+                    self.enter(process, agent)?;
                     entered.push(process);
+                    changed = true;
                 }
             }
             if !changed {
-                return Ok(entered);
+                return Ok(());
             }
         }
     }

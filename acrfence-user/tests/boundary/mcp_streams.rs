@@ -238,6 +238,60 @@ async fn an_agent_that_leaves_its_stream_loses_no_outcome() {
         .unwrap();
 }
 
+#[tokio::test]
+async fn tools_are_learned_from_the_older_transport() {
+    let (site, feeds) = server(false).await;
+    let hook = Hook::to(site.address, Vec::new()).await;
+    hook.fence.say(Say::Pass);
+    let mut listener = hook.http1().await;
+    let mut stream = listener.send(listen("/sse")).await.unwrap().into_body();
+    let feed = feeds.lock()[0].clone();
+    tell(&feed, "event: endpoint\ndata: /m?s=7\n\n").await;
+    next(&mut stream).await;
+    tell(
+        &feed,
+        "data: {\"jsonrpc\":\"2.0\",\"id\":1,\"result\":{\"tools\":[]}}\n\n",
+    )
+    .await;
+    let told = hook
+        .fence
+        .until("tools", |f| f.tools.lock().first().cloned())
+        .await;
+    assert_eq!(told, ("http://bank.test/m".to_owned(), "[]".to_owned()));
+}
+
+#[tokio::test]
+async fn only_the_end_of_a_session_that_was_given_out_is_housekeeping() {
+    let site = Site::plain(handler(|request: Request<Incoming>| async move {
+        request.into_body().collect().await.unwrap();
+        Response::builder()
+            .header("mcp-session-id", "s1")
+            .body(site::full(""))
+            .unwrap()
+    }))
+    .await;
+    let hook = Hook::to(site.address, Vec::new()).await;
+    let mut agent = hook.http1().await;
+    let end = || {
+        let mut end = in_session(get("/mcp"));
+        *end.method_mut() = Method::DELETE;
+        end
+    };
+    agent.send(end()).await.unwrap();
+    let mut begin = in_session(get("/mcp"));
+    *begin.method_mut() = Method::POST;
+    *begin.body_mut() = Full::from(r#"{"jsonrpc":"2.0","id":1,"method":"initialize"}"#);
+    begin.headers_mut().remove("mcp-session-id");
+    agent.send(begin).await.unwrap();
+    agent.send(end()).await.unwrap();
+    let calls = hook.fence.http_calls();
+    let said: Vec<bool> = calls
+        .iter()
+        .map(|call| call.is_mcp_housekeeping())
+        .collect();
+    assert_eq!(said, [false, true, true]);
+}
+
 fn in_session(mut request: Request<Full<Bytes>>) -> Request<Full<Bytes>> {
     request
         .headers_mut()

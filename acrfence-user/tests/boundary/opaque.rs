@@ -61,7 +61,7 @@ async fn a_client_that_speaks_another_protocol_is_passed_on() {
     stream.read_exact(&mut echo).await.unwrap();
     drop(stream);
     let flow = hook.fence.flow_end().await;
-    assert_eq!(flow.why, "neither TLS nor HTTP");
+    assert_eq!(flow.why, "PostgreSQL");
     assert_eq!((flow.sent, flow.received), (8, 8));
 }
 
@@ -311,6 +311,49 @@ async fn what_goes_through_a_tunnel_is_fenced() {
     }
     assert_eq!(hook.fence.http_calls()[0].url, "https://bank.test/pay");
     assert_eq!((proxy.accepted(), site.accepted()), (1, 1));
+}
+
+#[tokio::test]
+async fn in_a_tunnel_an_agent_without_sni_gets_the_name_it_asked_the_proxy_for() {
+    let site = Site::tls("bank.test", &["http/1.1"], bank()).await;
+    let proxy = proxy(site.address, "HTTP/1.1 200 Connection established\r\n\r\n").await;
+    let hook = Hook::to(proxy.address, site.roots.clone()).await;
+    let mut stream = hook.tcp().await;
+    stream.write_all(CONNECT).await.unwrap();
+    site::read_head(&mut stream).await;
+    let mut config = crate::hook::client_config(&[hook.ca.der().clone()], &["http/1.1"]);
+    config.enable_sni = false;
+    let name = rustls::pki_types::ServerName::try_from("bank.test").unwrap();
+    let tls = tokio_rustls::TlsConnector::from(std::sync::Arc::new(config))
+        .connect(name, stream)
+        .await
+        .unwrap();
+    let response = Http1::over(tls)
+        .await
+        .send(post("/pay", "1"))
+        .await
+        .unwrap();
+    assert_eq!(text(response).await, "paid 1");
+}
+
+#[tokio::test]
+async fn what_is_no_http_in_a_tunnel_says_where_it_goes() {
+    let site = Site::raw(|mut stream| async move {
+        let (mut read, mut write) = stream.split();
+        let _ = tokio::io::copy(&mut read, &mut write).await;
+    })
+    .await;
+    let proxy = proxy(site.address, "HTTP/1.1 200 Connection established\r\n\r\n").await;
+    let hook = Hook::to(proxy.address, Vec::new()).await;
+    let mut stream = hook.tcp().await;
+    stream.write_all(CONNECT).await.unwrap();
+    site::read_head(&mut stream).await;
+    stream.write_all(b"SSH-2.0-x\r\n").await.unwrap();
+    let mut echo = [0; 11];
+    stream.read_exact(&mut echo).await.unwrap();
+    drop(stream);
+    let flow = hook.fence.flow_end().await;
+    assert_eq!(flow.why, "SSH, through a tunnel to bank.test:443");
 }
 
 #[tokio::test]

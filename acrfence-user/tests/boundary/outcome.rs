@@ -465,6 +465,36 @@ async fn a_dead_idle_connection_is_replaced_without_sending_twice() {
 }
 
 #[tokio::test]
+async fn a_connection_that_breaks_under_a_later_call_is_in_doubt() {
+    let site = Site::raw(|mut stream| async move {
+        site::read_head(&mut stream).await;
+        site::write(
+            &mut stream,
+            "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok",
+        )
+        .await;
+        // The second call arrives, and nothing comes back.
+        site::read_head(&mut stream).await;
+        stream.set_zero_linger().unwrap();
+    })
+    .await;
+    let hook = Hook::to(site.address, Vec::new()).await;
+    let mut agent = hook.http1().await;
+    assert_eq!(text(agent.send(post("/", "")).await.unwrap()).await, "ok");
+    let response = agent.send(post("/", "")).await.unwrap();
+    assert_eq!(response.status(), 502);
+    assert!(text(response).await.contains("in_doubt"));
+    let endings = hook
+        .fence
+        .until("both endings", |f| {
+            Some(f.endings.lock().clone()).filter(|e| e.len() == 2)
+        })
+        .await;
+    assert!(matches!(endings[1].1, Ending::Broken { .. }), "{endings:?}");
+    assert_eq!(site.accepted(), 1, "nothing is ever sent twice");
+}
+
+#[tokio::test]
 async fn an_idle_connection_is_not_trusted_with_an_effect() {
     let site = Site::plain(bank()).await;
     let hook = Hook::with(site.address, Vec::new(), |c| {

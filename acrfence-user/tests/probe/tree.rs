@@ -46,7 +46,7 @@ fn an_existing_tree_is_found_whole() {
     let mut outsider = fence.puppet();
     outsider.ok("sleeper()");
     let found = fence.probe().track(root.pid(), 7).unwrap();
-    assert_eq!(found[0].tgid, root.pid());
+    assert_eq!(found[0].tgid, root.pid(), "the oldest comes first");
     // Three of them lost their parent before anybody looked: nothing tells whose they are.
     assert_eq!(found.len(), 21);
     let tracked = fence.probe().tracked().unwrap();
@@ -238,6 +238,39 @@ fn a_process_that_gets_a_used_pid_is_not_taken_for_the_old_one() {
         start_ns: 1,
     };
     assert!(fence.probe().process(young).is_none());
+}
+
+#[test]
+fn an_agent_may_have_several_trees_and_a_failed_attach_takes_none_of_them() {
+    let fence = Fence::new();
+    let first = fence.agent();
+    let second = fence.puppet();
+    assert_eq!(fence.probe().track(second.pid(), 1).unwrap().len(), 2);
+    let third = fence.puppet();
+    let gone = third.pid();
+    drop(third);
+    assert!(fence.probe().track(gone, 1).is_err());
+    assert!(fence.probe().track(first.pid(), 1).is_err());
+    let tracked = fence.probe().tracked().unwrap();
+    let tgids: BTreeSet<u32> = tracked.keys().map(|p| p.tgid).collect();
+    assert_eq!(tgids, BTreeSet::from([first.pid(), second.pid()]));
+}
+
+#[test]
+fn what_a_root_leaves_that_ends_during_the_walk_is_the_agents() {
+    let fence = Fence::new();
+    let mut keeper = fence.puppet();
+    keeper.ok("parent_waits(child=True)");
+    let root = keeper.ok("parent_pipes[0]").as_u64().unwrap() as u32;
+    let mut orphan = None;
+    let found = fence
+        .probe()
+        .track_while(root, 1, || {
+            orphan = keeper.ok("parent_acts('end')").as_u64()
+        })
+        .unwrap();
+    let tgids: Vec<u32> = found.iter().map(|p| p.tgid).collect();
+    assert_eq!(tgids, [orphan.unwrap() as u32]);
 }
 
 #[test]

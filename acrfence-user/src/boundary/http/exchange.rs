@@ -284,6 +284,7 @@ pub(crate) async fn plain(
     rpc: Vec<String>,
 ) {
     let lists = rpc.iter().any(|method| method == "tools/list");
+    let begins = rpc.iter().any(|method| method == "initialize");
     let call = leg.call(Request::Http(asked.recorded(&body, rpc)));
     let ticket = match leg.shared.arbiter.admit(call).await {
         Admission::Forward(ticket) => ticket,
@@ -310,6 +311,9 @@ pub(crate) async fn plain(
         Err(unsent) => return leg.unanswered(ticket, unsent).await.tell(),
     };
     let Received { response, lease } = received;
+    if begins && let Some(session) = mcp::events::session_in(&leg, &asked, response.headers()) {
+        leg.shared.streams.session_began(session);
+    }
     if listens && effect.is_none() && headers::is_plain_events(&response) {
         if mcp::events::listen(response, &asked, ticket, reply, &leg).await {
             leg.upstream.give_back(lease);

@@ -148,13 +148,13 @@ pub(crate) async fn tools_told(response: &HttpResponse, bound: usize) -> Vec<Str
     };
     messages_in(&fields, &body)
         .iter()
-        .filter_map(|text| {
-            let result = jsonrpc::parse_message(text)?.result?;
-            jsonrpc::member(result, "tools")
-                .filter(|tools| tools.starts_with('['))
-                .map(str::to_owned)
-        })
+        .filter_map(|text| tools_in(&jsonrpc::parse_message(text)?).map(str::to_owned))
         .collect()
+}
+
+/// The array of tools in an answer, as JSON text.
+pub(crate) fn tools_in<'a>(message: &Message<'a>) -> Option<&'a str> {
+    jsonrpc::member(message.result?, "tools").filter(|tools| tools.starts_with('['))
 }
 
 fn texts(text: &str) -> Vec<String> {

@@ -4,7 +4,7 @@
 use std::future::pending;
 
 use bytes::Bytes;
-use http::Response;
+use http::{HeaderMap, Response};
 use http_body::Frame;
 use hyper::body::Incoming;
 use tokio::sync::mpsc;
@@ -93,7 +93,7 @@ pub(crate) async fn listen(
     stream.base = Url::parse(&asked.url).ok();
     stream.scopes.extend(session_of(leg, asked));
     let ended = stream.run().await;
-    if let Some((endpoint, _)) = stream.endpoint.take() {
+    if let Some((endpoint, _, _)) = stream.endpoint.take() {
         let why = "the stream of events that carries answers ended without this one";
         leg.shared.streams.close(&endpoint, why).await;
     }
@@ -127,7 +127,12 @@ pub(crate) async fn listen(
 
 /// The session that a request belongs to.
 pub(crate) fn session_of(leg: &Leg, asked: &Asked) -> Option<Scope> {
-    let session = asked.headers.get("mcp-session-id")?.to_str().ok()?;
+    session_in(leg, asked, &asked.headers)
+}
+
+/// The session that the header fields of a request or its response name.
+pub(crate) fn session_in(leg: &Leg, asked: &Asked, fields: &HeaderMap) -> Option<Scope> {
+    let session = fields.get("mcp-session-id")?.to_str().ok()?;
     let server = super::server_of(&asked.url);
     Some(Scope::session(&leg.origin.agent, &server, session))
 }
@@ -149,8 +154,8 @@ struct Stream<'a> {
     scopes: Vec<Scope>,
     /// URL of a stream whose first event may name an endpoint.
     base: Option<Url>,
-    /// Set once it did.
-    endpoint: Option<(Scope, mpsc::Receiver<Injected>)>,
+    /// Set once it did: with the name of the server, and what is to be put into the stream.
+    endpoint: Option<(Scope, String, mpsc::Receiver<Injected>)>,
     splitter: Option<sse::Splitter>,
     /// Memory for what the splitter holds.
     share: Share,
@@ -214,7 +219,7 @@ impl<'a> Stream<'a> {
             }
             let injected = async {
                 match &mut self.endpoint {
-                    Some((_, injected)) => injected.recv().await,
+                    Some((_, _, injected)) => injected.recv().await,
                     None => pending().await,
                 }
             };
@@ -340,6 +345,12 @@ impl<'a> Stream<'a> {
             let Some((id, answer)) = answer::answer_of(&message) else {
                 continue;
             };
+            if let Some((_, endpoint, _)) = &self.endpoint
+                && let Some(tools) = answer::tools_in(&message)
+            {
+                let leg = self.leg;
+                leg.shared.arbiter.tools_seen(&leg.origin, endpoint, tools);
+            }
             let ticket = self
                 .scopes
                 .iter()
@@ -361,7 +372,8 @@ impl<'a> Stream<'a> {
             let scope = Scope::endpoint(&self.leg.origin.agent, url.as_str());
             let injected = self.leg.shared.streams.open(&scope);
             self.scopes.push(scope.clone());
-            self.endpoint = Some((scope, injected));
+            let server = super::server_of(url.as_str());
+            self.endpoint = Some((scope, server, injected));
         }
     }
 

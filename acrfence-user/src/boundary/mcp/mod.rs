@@ -60,6 +60,9 @@ pub(crate) struct Call {
 /// Stands for an answer to the server's own request in lists of methods.
 const RESPONSE: &str = "(response)";
 
+/// Stands for the end of a session that a server gave out (DELETE).
+const SESSION_END: &str = "(session end)";
+
 /// Finds out what a request is, from its body alone.
 pub(crate) async fn understand(
     leg: &Leg,
@@ -67,6 +70,11 @@ pub(crate) async fn understand(
     body: &mut Spooled,
 ) -> Result<Understood, SpoolError> {
     let plain = |rpc| Understood::Plain { rpc };
+    if asked.method == Method::DELETE
+        && events::session_of(leg, asked).is_some_and(|it| leg.shared.streams.is_session(&it))
+    {
+        return Ok(plain(vec![SESSION_END.to_owned()]));
+    }
     if asked.method != Method::POST || body.is_open() {
         return Ok(plain(Vec::new()));
     }

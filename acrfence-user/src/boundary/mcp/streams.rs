@@ -20,10 +20,22 @@ pub(crate) struct Scope {
     name: String,
 }
 
+/// Sessions that are remembered; the oldest are forgotten.
+const SESSIONS: u64 = 10_000;
+
 /// Calls that wait for their answer, and streams that messages can be put into.
-#[derive(Default)]
 pub(crate) struct Streams {
     inner: Mutex<Inner>,
+    sessions: moka::sync::Cache<Scope, ()>,
+}
+
+impl Default for Streams {
+    fn default() -> Self {
+        Self {
+            inner: Mutex::default(),
+            sessions: moka::sync::Cache::new(SESSIONS),
+        }
+    }
 }
 
 #[derive(Default)]
@@ -64,6 +76,16 @@ impl Scope {
 }
 
 impl Streams {
+    /// A server gave out a session.
+    pub(crate) fn session_began(&self, scope: Scope) {
+        self.sessions.insert(scope, ());
+    }
+
+    /// Whether a server gave out that session.
+    pub(crate) fn is_session(&self, scope: &Scope) -> bool {
+        self.sessions.contains_key(scope)
+    }
+
     /// A scope that only one stream knows.
     pub(crate) fn alone(&self, agent: &AgentName) -> Scope {
         let mut inner = self.inner.lock();

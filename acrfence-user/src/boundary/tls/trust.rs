@@ -215,6 +215,40 @@ mod tests {
     }
 
     #[test]
+    fn the_system_store_takes_the_ca_and_gives_it_back() {
+        let (dir, root) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let ca = Ca::create(dir.path()).unwrap();
+        let error = install(&ca, root.path()).unwrap_err().to_string();
+        assert!(error.contains("by its own means"), "{error}");
+        for sub in [
+            "etc/ca-certificates/update.d",
+            "etc/ssl/certs",
+            "usr/share/ca-certificates",
+            "usr/local/share/ca-certificates",
+        ] {
+            fs::create_dir_all(root.path().join(sub)).unwrap();
+        }
+        fs::write(root.path().join("etc/ca-certificates.conf"), "").unwrap();
+        // An empty store is never written.
+        let other = Ca::create(&dir.path().join("other")).unwrap();
+        let local = root
+            .path()
+            .join("usr/local/share/ca-certificates/other.crt");
+        fs::write(local, other.pem()).unwrap();
+        install(&ca, root.path()).unwrap();
+        let store = root.path().join("etc/ssl/certs/ca-certificates.crt");
+        let has = || {
+            fs::read_to_string(&store)
+                .unwrap()
+                .contains(ca.pem().trim())
+        };
+        assert!(has());
+        assert!(uninstall(root.path()).unwrap());
+        assert!(!has());
+        assert!(!uninstall(root.path()).unwrap());
+    }
+
+    #[test]
     fn replacing_variables_get_the_bundle_and_adding_ones_the_ca() {
         let all = environment(Path::new("/b.pem"), Path::new("/c.pem"));
         let value = |name: &str| all.iter().find(|(n, _)| n == name).map(|(_, v)| v.as_str());

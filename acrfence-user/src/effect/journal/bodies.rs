@@ -19,6 +19,8 @@ pub const NAME: usize = 40;
 pub struct Bodies {
     disk: Arc<dyn Disk>,
     dir: PathBuf,
+    /// What half-written files of this run begin with.
+    new_prefix: String,
     /// Directories that are known to be there, durably.
     shards: Mutex<HashSet<PathBuf>>,
     /// Stored, and not yet named by a record that is on disk.
@@ -26,15 +28,9 @@ pub struct Bodies {
 }
 
 impl Bodies {
-    /// The bodies under `dir`, which is made when it is missing. What a crash left half-written
-    /// is removed.
+    /// The bodies under `dir`, which is made when it is missing.
     pub fn open(disk: Arc<dyn Disk>, dir: PathBuf) -> io::Result<Self> {
         disk.create_dir(&dir)?;
-        for name in disk.list(&dir)? {
-            if name.starts_with("new-") {
-                disk.remove(&dir.join(name))?;
-            }
-        }
         Ok(Self::at(disk, dir))
     }
 
@@ -43,6 +39,7 @@ impl Bodies {
         Self {
             disk,
             dir,
+            new_prefix: format!("new-{}-", super::anchor::now().0),
             shards: Mutex::default(),
             unnamed: Mutex::default(),
         }
@@ -56,8 +53,9 @@ impl Bodies {
         name[32..].copy_from_slice(&(content.len() as u64).to_le_bytes());
 
         self.unnamed.lock().insert(digest);
-        let new = self.dir.join(format!("new-{unique}"));
-        let stored = self.store_as(&new, &digest, content);
+        let shard = self.shard(&hex::encode(digest));
+        let new = shard.join(format!("{}{unique}", self.new_prefix));
+        let stored = self.store_as(&shard, &new, &digest, content);
         if stored.is_err() {
             let _ = self.disk.remove(&new);
             self.named(&digest);
@@ -113,6 +111,21 @@ impl Bodies {
         Ok(sum)
     }
 
+    /// Removes what an earlier run left half-written; returns how many files that were.
+    pub fn remove_leftovers(&self) -> io::Result<u64> {
+        let mut count = 0;
+        for shard in self.disk.list(&self.dir)? {
+            let shard = self.dir.join(shard);
+            for name in self.disk.list(&shard).unwrap_or_default() {
+                if name.starts_with("new-") && !name.starts_with(&self.new_prefix) {
+                    self.disk.remove(&shard.join(name))?;
+                    count += 1;
+                }
+            }
+        }
+        Ok(count)
+    }
+
     /// Digests of the body files that no record is about to name.
     pub fn at_rest(&self) -> io::Result<Vec<Hash>> {
         let mut all = self.list()?;
@@ -141,18 +154,17 @@ impl Bodies {
         self.shard(&name).join(name)
     }
 
-    fn store_as(&self, new: &Path, digest: &Hash, content: &[u8]) -> io::Result<()> {
+    fn store_as(&self, shard: &Path, new: &Path, digest: &Hash, content: &[u8]) -> io::Result<()> {
+        if !self.shards.lock().contains(shard) {
+            self.disk.create_dir(shard)?;
+            self.disk.sync_dir(&self.dir)?;
+            self.shards.lock().insert(shard.to_owned());
+        }
         let file = self.disk.create(new)?;
         file.write_at(content, 0)?;
         file.sync()?;
-        let shard = self.shard(&hex::encode(digest));
-        if !self.shards.lock().contains(&shard) {
-            self.disk.create_dir(&shard)?;
-            self.disk.sync_dir(&self.dir)?;
-            self.shards.lock().insert(shard.clone());
-        }
         self.disk.rename(new, &self.path(digest))?;
-        self.disk.sync_dir(&shard)
+        self.disk.sync_dir(shard)
     }
 
     fn shard(&self, name: &str) -> PathBuf {

@@ -296,6 +296,7 @@ impl Store {
     fn sweep_bodies(&self, archive: &Archive, report: &mut GcReport) -> Result<(), LogError> {
         let unusable =
             |e: std::io::Error| LogError::Unusable(format!("the body files cannot be listed: {e}"));
+        report.bodies += archive.bodies.remove_leftovers().map_err(unusable)?;
         let mut named = None;
         for digest in archive.bodies.at_rest().map_err(unusable)? {
             if self.index.names_body(&digest)? {

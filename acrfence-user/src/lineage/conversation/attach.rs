@@ -11,7 +11,10 @@ use super::memory::{
 use super::observe::Seen;
 use super::read::{command_values, mark_arguments, values_of_body};
 use super::state::{Conversations, is_open};
-use crate::words::{BranchId, EffectId, ForkPoint, Grade, ProcessIdentity, Request, Seq, ThreadId};
+use crate::words::{BranchId, EffectId, ForkPoint, Grade, ProcessIdentity, Request, Seq};
+
+/// Most lines that are looked at for one, those that were active last.
+const MOST_LINES: usize = 256;
 
 /// Most turns of a line that are looked at for a call that has not come back.
 const MOST_TURNS: usize = 64;
@@ -185,6 +188,7 @@ impl Conversations {
             lines.retain(|(_, s)| rank(s) == Some(nearest));
         }
         lines.sort_by_key(|(t, s)| std::cmp::Reverse((s.active, t.id, s.number)));
+        lines.truncate(MOST_LINES);
         lines
     }
 
@@ -305,13 +309,13 @@ impl Conversations {
         };
         let made_in = thread.strand(turn.strand);
         let went_on = |s: &&StrandMemory| {
-            if s.asked < turn.at || s.born_of.is_some() || shows(s, turn.number) {
+            if s.born_of.is_some() || shows(s, turn.number) {
                 return false;
             }
             let parts_here = turn.parent.is_none_or(|p| shows(s, p));
             // The same line asked again, or another process took it over. A line beside it in the
             // same process is a parallel one.
-            let replaced = s.number == turn.strand;
+            let replaced = s.number == turn.strand && s.pending > Some(turn.number);
             let taken_over = made_in.is_some_and(|m| {
                 m.number != s.number && m.process != s.process && s.began >= turn.at
             });
@@ -462,12 +466,4 @@ fn executed_again(
             known.name, turn.number
         ),
     })
-}
-
-/// The thread that an attachment names, for people who look it up.
-impl Attachment {
-    /// Thread and branch, as the fence places a call.
-    pub fn place(&self) -> (ThreadId, BranchId) {
-        (self.thread, self.branch)
-    }
 }

@@ -2,10 +2,11 @@
 
 use super::history::{From, Piece, What};
 use super::judge::Judgement;
+use super::line::Candidate;
 use super::mark::Mark;
 use super::memory::{Absence, Asked, ResultMemory, Strand, StrandMemory, TurnMemory, TurnNo};
 use super::observe::call_memory;
-use super::place::{Candidate, Ground};
+use super::place::Ground;
 use crate::words::{BranchId, EffectId, Seq, ThreadId};
 
 /// Most turns that are learned from one history.

@@ -5,13 +5,18 @@
 //! applies them. Applying all deltas in order rebuilds the same memory. DESIGN.md §8, 2.
 
 mod align;
+
 mod attach;
+mod child;
+mod conclude;
 mod draft;
 mod finding;
 mod format;
 mod history;
 mod ids;
+mod index;
 mod judge;
+mod line;
 mod mark;
 mod memory;
 mod observe;
@@ -21,6 +26,7 @@ mod read;
 mod rewind;
 mod session;
 mod state;
+mod suspect;
 mod view;
 mod words;
 

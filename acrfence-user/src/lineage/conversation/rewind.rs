@@ -2,8 +2,8 @@
 
 use super::finding::{Evidence, Rewind};
 use super::judge::Judgement;
+use super::line::Candidate;
 use super::memory::{Absence, TurnNo};
-use super::place::Candidate;
 use super::view::Shows;
 use crate::words::{EffectId, ForkPoint, Grade, Seq};
 

@@ -8,7 +8,7 @@ use super::memory::{
     Absence, Asked, Delta, ResultMemory, Strand, StrandMemory, ThreadMemory, Tie, TurnMemory,
     TurnNo,
 };
-use crate::words::{AgentName, BranchId, EffectId, ThreadId};
+use crate::words::{AgentName, BranchId, EffectId, ForkPoint, ThreadId};
 
 /// How much is remembered at most.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,8 +34,8 @@ impl Default for Bounds {
 /// Most sessions, hints or summary lines of one thread.
 const MOST_MARKS: usize = 256;
 
-/// Most threads that one opening or session is looked up in.
-const MOST_NAMESAKES: usize = 64;
+/// Most effects that one line is known not to remember. The oldest go first.
+const MOST_ABSENT: usize = 8192;
 
 /// The door of this room: every conversation that is remembered.
 ///
@@ -96,15 +96,31 @@ impl Conversations {
         Some(self.threads.get(&thread)?.strand(strand)?.branch)
     }
 
-    /// The main lines of a thread that are in `branch`: somebody who opens another branch of the
-    /// thread moves them with [`Delta::Moved`].
-    pub fn strands_in(&self, thread: ThreadId, branch: BranchId) -> Vec<Strand> {
-        self.threads.get(&thread).map_or(Vec::new(), |thread| {
-            let strands = thread.strands.iter();
-            strands
-                .filter(|s| s.branch == branch)
-                .map(|s| s.number)
-                .collect()
+    /// The change that a restore makes which something else told of (a person, a hook, the kernel, a
+    /// restart): the thread's newest main line goes on in `branch`, remembering what entered its
+    /// timeline up to `fork_point`. A model request that shows the same is then no second rewind.
+    pub fn told(&self, thread: ThreadId, branch: BranchId, fork_point: ForkPoint) -> Option<Delta> {
+        let memory = self.threads.get(&thread)?;
+        let main = memory.strands.iter().filter(|s| s.born_of.is_none());
+        let line = main.max_by_key(|s| (!s.is_child, s.asked, s.number))?;
+        let after = |tie: &&Tie| match fork_point {
+            ForkPoint::At(seq) => tie.at > seq,
+            ForkPoint::Unknown => true,
+        };
+        let path = memory.path_to(line.tip);
+        let mut absent: Vec<(EffectId, Absence)> = path
+            .into_iter()
+            .flat_map(|at| memory.ties_of_turn(&memory.turns[at]))
+            .filter(after)
+            .map(|tie| (tie.effect, Absence::Forgotten))
+            .collect();
+        absent.sort_unstable();
+        absent.dedup();
+        Some(Delta::Moved {
+            thread,
+            strand: line.number,
+            branch,
+            absent,
         })
     }
 
@@ -222,6 +238,7 @@ impl Conversations {
         };
         self.unindex_strand(&memory, strand);
         let mut turn = turn.clone();
+        let touched = answered_in(&mut memory, strand, &mut turn);
         match memory
             .turns
             .binary_search_by_key(&turn.number, |t| t.number)
@@ -245,35 +262,6 @@ impl Conversations {
         }
         memory.next_turn = memory.next_turn.max(turn.number.0 + 1);
         memory.active = memory.active.max(turn.time);
-        let next = Strand(memory.next_strand);
-        let mut touched = strand;
-        if let Some(line) = strand_mut(&mut memory, strand) {
-            line.active = line.active.max(turn.time);
-            if line.pending == Some(turn.number) {
-                line.tip = Some(turn.number);
-                line.answered = turn.complete;
-            } else if line.tip != Some(turn.number) {
-                // The line was asked something else meanwhile: both may go on.
-                let mut other = line.clone();
-                other.number = next;
-                other.tip = Some(turn.number);
-                other.pending = Some(turn.number);
-                other.answered = turn.complete;
-                other.input = Some(turn.input);
-                let known = memory
-                    .strands
-                    .iter_mut()
-                    .find(|s| s.tip == Some(turn.number));
-                match known {
-                    Some(known) => known.answered = turn.complete,
-                    None => {
-                        touched = next;
-                        memory.next_strand += 1;
-                        memory.strands.push(other);
-                    }
-                }
-            }
-        }
         self.prune(&mut memory, touched);
         self.index_strand(&memory, strand);
         self.index_strand(&memory, touched);
@@ -369,124 +357,48 @@ impl Conversations {
             self.evicted += 1;
         }
     }
-
-    fn index(&mut self, memory: &ThreadMemory) {
-        for turn in &memory.turns {
-            self.index_turn(memory.id, turn);
-        }
-        for line in &memory.summaries {
-            self.lines.insert(*line, memory.id);
-        }
-        self.index_head(memory);
-        for strand in &memory.strands {
-            self.index_strand(memory, strand.number);
-        }
-    }
-
-    fn unindex(&mut self, memory: &ThreadMemory) {
-        for turn in &memory.turns {
-            self.unindex_turn(memory.id, turn);
-        }
-        for strand in &memory.strands {
-            self.unindex_strand(memory, strand.number);
-            for opening in &strand.openings {
-                remove_namesake(&mut self.openings, *opening, memory.id);
-            }
-            if let Some(threads) = self.agents.get_mut(&strand.agent) {
-                threads.remove(&memory.id);
-            }
-        }
-        for session in &memory.sessions {
-            remove_namesake(&mut self.sessions, *session, memory.id);
-        }
-        for line in &memory.summaries {
-            if self.lines.get(line) == Some(&memory.id) {
-                self.lines.remove(line);
-            }
-        }
-        if let Some(threads) = self.agents.get_mut(&memory.agent) {
-            threads.remove(&memory.id);
-        }
-    }
-
-    fn index_head(&mut self, memory: &ThreadMemory) {
-        for session in &memory.sessions {
-            add_namesake(&mut self.sessions, *session, memory.id);
-        }
-        self.agents
-            .entry(memory.agent.clone())
-            .or_default()
-            .insert(memory.id);
-    }
-
-    fn index_turn(&mut self, thread: ThreadId, turn: &TurnMemory) {
-        for id in ids_of(turn) {
-            let places = self.ids.entry(id.clone()).or_default();
-            if !places.contains(&(thread, turn.number)) && places.len() < MOST_NAMESAKES {
-                places.push((thread, turn.number));
-            }
-        }
-    }
-
-    fn unindex_turn(&mut self, thread: ThreadId, turn: &TurnMemory) {
-        for id in ids_of(turn) {
-            if let Some(places) = self.ids.get_mut(id) {
-                places.retain(|place| *place != (thread, turn.number));
-                if places.is_empty() {
-                    self.ids.remove(id);
-                }
-            }
-        }
-    }
-
-    fn index_strand(&mut self, memory: &ThreadMemory, number: Strand) {
-        let Some(strand) = memory.strand(number) else {
-            return;
-        };
-        for opening in &strand.openings {
-            add_namesake(&mut self.openings, *opening, memory.id);
-        }
-        if let Some(tail) = tail(memory, strand) {
-            let lines = self.tails.entry(tail).or_default();
-            if lines.len() < MOST_NAMESAKES {
-                lines.insert((memory.id, number));
-            }
-        }
-        self.agents
-            .entry(strand.agent.clone())
-            .or_default()
-            .insert(memory.id);
-    }
-
-    fn unindex_strand(&mut self, memory: &ThreadMemory, number: Strand) {
-        let Some(strand) = memory.strand(number) else {
-            return;
-        };
-        if let Some(tail) = tail(memory, strand)
-            && let Some(lines) = self.tails.get_mut(&tail)
-        {
-            lines.remove(&(memory.id, number));
-            if lines.is_empty() {
-                self.tails.remove(&tail);
-            }
-        }
-    }
 }
 
-/// Ids of a turn that identify by themselves.
-fn ids_of(turn: &TurnMemory) -> impl Iterator<Item = &ProviderId> {
-    let calls = turn.calls.iter().filter_map(|c| c.id.as_ref());
-    turn.ids
+/// Moves the line that was answered on to its new turn, and says which line that is.
+fn answered_in(memory: &mut ThreadMemory, strand: Strand, turn: &mut TurnMemory) -> Strand {
+    let next = Strand(memory.next_strand);
+    let before = memory
+        .strands
         .iter()
-        .chain(&turn.input_ids)
-        .chain(calls)
-        .filter(|id| id.is_unique())
-}
-
-/// By what a line's last answer is recognised where nothing has ids: one of its calls, or its words.
-fn tail(memory: &ThreadMemory, strand: &StrandMemory) -> Option<Mark> {
-    let turn = memory.turn(strand.tip?)?;
-    turn.calls.last().map(|call| call.arguments).or(turn.said)
+        .position(|s| s.tip == Some(turn.number));
+    let Some(line) = strand_mut(memory, strand) else {
+        return strand;
+    };
+    line.active = line.active.max(turn.time);
+    if line.pending == Some(turn.number) {
+        line.tip = Some(turn.number);
+        line.answered = turn.complete;
+        return strand;
+    }
+    // The line was asked something else meanwhile. What broke off and was asked again is
+    // replaced by that; otherwise both go on.
+    let is_replaced = !turn.complete && line.input == Some(turn.input);
+    let other = line.clone();
+    if let Some(known) = before {
+        let known = &mut memory.strands[known];
+        known.answered = turn.complete;
+        turn.strand = known.number;
+        return known.number;
+    }
+    if is_replaced {
+        return strand;
+    }
+    turn.strand = next;
+    memory.next_strand += 1;
+    memory.strands.push(StrandMemory {
+        number: next,
+        tip: Some(turn.number),
+        pending: Some(turn.number),
+        answered: turn.complete,
+        input: Some(turn.input),
+        ..other
+    });
+    next
 }
 
 fn strand_mut(memory: &mut ThreadMemory, number: Strand) -> Option<&mut StrandMemory> {
@@ -500,6 +412,8 @@ fn add_absent(to: &mut Vec<(EffectId, Absence)>, news: &[(EffectId, Absence)]) {
             Err(at) => to.insert(at, (*effect, *why)),
         }
     }
+    let over = to.len().saturating_sub(MOST_ABSENT);
+    to.drain(..over);
 }
 
 fn extend_bounded(to: &mut Vec<Mark>, news: &[Mark]) {
@@ -510,24 +424,6 @@ fn extend_bounded(to: &mut Vec<Mark>, news: &[Mark]) {
     }
     let over = to.len().saturating_sub(MOST_MARKS);
     to.drain(..over);
-}
-
-fn add_namesake(index: &mut HashMap<Mark, Vec<ThreadId>>, mark: Mark, thread: ThreadId) {
-    let threads = index.entry(mark).or_default();
-    if !threads.contains(&thread) {
-        threads.push(thread);
-        let over = threads.len().saturating_sub(MOST_NAMESAKES);
-        threads.drain(..over);
-    }
-}
-
-fn remove_namesake(index: &mut HashMap<Mark, Vec<ThreadId>>, mark: Mark, thread: ThreadId) {
-    if let Some(threads) = index.get_mut(&mark) {
-        threads.retain(|t| *t != thread);
-        if threads.is_empty() {
-            index.remove(&mark);
-        }
-    }
 }
 
 /// Whether a call's result was not shown yet.

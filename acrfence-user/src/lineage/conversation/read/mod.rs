@@ -79,7 +79,7 @@ fn text_of<'v>(value: &'v Value, key: &str) -> Option<&'v str> {
     value.get(key)?.as_str()
 }
 
-fn list<'v>(value: Option<&'v Value>) -> &'v [Value] {
+fn list(value: Option<&Value>) -> &[Value] {
     match value {
         Some(Value::Array(items)) => items,
         _ => &[],

@@ -340,3 +340,37 @@ fn a_line_that_goes_on_does_not_know_what_another_did_meanwhile() {
     ));
     world.check();
 }
+
+#[test]
+fn a_command_is_the_call_itself_and_its_output_the_outcome() {
+    for (shown, is_lost) in [
+        (None, false),
+        (Some("something else entirely"), true),
+        (Some("aborted"), true),
+    ] {
+        let mut world = World::new();
+        let mut agent = Agent::new(Client::Codex, 10);
+        agent.reach = Reach::Exec;
+        agent.passes_ids = false;
+        agent.say("push it");
+        let asked = agent.ask(&mut world);
+        let run = ("shell", json!({"command": "git push origin main"}));
+        let answer = agent.answer_of(None, &[run]);
+        agent.take(&mut world, &asked, &answer);
+        let (effect, text) = agent.run(&mut world, &answer.calls[0]);
+        assert_eq!(world.confidence(effect), Some(Confidence::Values));
+        agent.history.push(Message::Results(vec![ToolResult {
+            id: answer.calls[0].id.clone(),
+            name: answer.calls[0].name.clone(),
+            text: shown.map_or(text, str::to_owned),
+            is_error: false,
+        }]));
+        let asked = agent.ask(&mut world);
+        assert_eq!(
+            !asked.lost().is_empty(),
+            is_lost,
+            "{shown:?}: {:?}",
+            asked.findings
+        );
+    }
+}

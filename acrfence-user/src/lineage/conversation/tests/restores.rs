@@ -6,7 +6,7 @@ use super::agent::{Agent, Reach, check, fresh, pay};
 use super::wire::{ALL, Client, Message, ToolResult};
 use super::world::{Who, World};
 use crate::lineage::conversation::{Absence, Evidence, Finding, Known, Shown};
-use crate::words::{EffectId, ForkPoint, Grade};
+use crate::words::{BranchId, EffectId, ForkPoint, Grade, Seq};
 
 /// Asks, checks, pays, is told so. Gives the agent, a checkpoint after the check, and the payment.
 fn paid(world: &mut World, client: Client) -> (Agent, Agent, EffectId) {
@@ -780,4 +780,27 @@ fn a_tool_called_with_the_persons_own_words_is_no_sub_agent() {
             .unwrap_or_else(|| panic!("{client:?}: {:?}", asked.findings));
         assert_eq!(rewind.forgotten, [payment], "{client:?}");
     }
+}
+
+#[test]
+fn a_restore_that_was_told_of_is_not_found_again() {
+    let mut world = World::new();
+    let (_, checkpoint, payment) = paid(&mut world, Client::ClaudeCode);
+    let thread = world.all.threads().next().unwrap().id;
+    let fork = ForkPoint::At(Seq(payment.0.0 - 1));
+    let branch = BranchId(Seq(900));
+    let moved = world.all.told(thread, branch, fork).unwrap();
+    world.all.apply(&moved);
+    world.deltas.push(moved);
+    let mut restored = checkpoint.restored(11);
+    restored.say("continue");
+    let asked = restored.ask(&mut world);
+    assert_eq!(asked.findings, [Finding::Continues { thread, branch }]);
+    assert_eq!(asked.absent, [(payment, Absence::Forgotten)]);
+    // Told too little: the conversation knows better.
+    let mut earlier = checkpoint.restored(12);
+    earlier.history.truncate(1);
+    earlier.say("continue");
+    assert_eq!(earlier.ask(&mut world).rewind().unwrap().forgotten.len(), 2);
+    world.check();
 }

@@ -168,8 +168,7 @@ impl World {
             String::from_utf8_lossy(&wire.body)
         );
         let turned = read_request(&self.marker, format, &wire.headers, &wire.body).unwrap();
-        let outcomes =
-            |effect: EffectId| self.log.get(&effect).cloned().unwrap_or(Known::Nothing);
+        let outcomes = |effect: EffectId| self.log.get(&effect).cloned().unwrap_or(Known::Nothing);
         let observed = self.all.observe_request(
             &self.marker,
             &turned,
