@@ -253,7 +253,11 @@ impl Place {
                 Err(_) => {}
             }
         }
-        match timeout(limits.first_byte, carried(&mut io)).await {
+        let waited = tokio::select! {
+            waited = timeout(limits.first_byte, carried(&mut io)) => waited,
+            () = self.shared.stop.cancelled() => return Ok(First::Done),
+        };
+        match waited {
             Ok(Ok(Some(carries))) => Ok(First::Carries(io, carries)),
             Ok(Ok(None)) | Err(_) => Ok(First::Done),
             Ok(Err(error)) => Err(error),
@@ -286,6 +290,7 @@ impl Place {
                 flow.relay(Box::new(io), Box::new(upstream)).await;
                 Ok(First::Done)
             }
+            () = self.shared.stop.cancelled() => Ok(First::Done),
         }
     }
 
