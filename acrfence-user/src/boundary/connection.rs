@@ -4,6 +4,8 @@ use std::io;
 use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
 use rustls::pki_types::ServerName;
 use tokio::time::timeout;
@@ -14,13 +16,15 @@ use super::http::upstream::{Route, Security, SendError, Upstream};
 use super::listener::{Shared, Slot};
 use super::opaque;
 use super::sniff::{self, Carries};
-use super::stream::{BoxTransport, Peeked};
+use super::stream::{BoxTransport, Counted, Peeked};
 use super::tls::accept::{self, Hello, Leaves, Offers};
 use super::tls::ca::Subject;
 use super::tls::connect::Alpn;
 use super::{Trouble, TroubleKind};
 use crate::words::Origin;
 
+/// An agent that likes a certificate does not leave sooner without a word.
+const AT_ONCE: Duration = Duration::from_secs(1);
 /// Tunnels inside tunnels end here.
 const DEPTH_MAX: u8 = 4;
 
@@ -215,6 +219,10 @@ impl Place {
         };
         let upstream = Upstream::new(self.shared.clone(), self.route.clone(), security);
         let stop = self.shared.stop.clone();
+        let place = self.clone();
+        let began = Instant::now();
+        let (read, written) = (Arc::<AtomicU64>::default(), Arc::default());
+        let io = Counted::new(io, read.clone(), written);
         let leg = Leg {
             place: self.clone(),
             shared: self.shared.clone(),
@@ -224,7 +232,15 @@ impl Place {
             sni,
             upstream: Arc::new(upstream),
         };
-        agent::serve(Arc::new(leg), io, http2, stop.cancelled_owned()).await;
+        agent::serve(Arc::new(leg), Box::new(io), http2, stop.cancelled_owned()).await;
+        if scheme == "https" && read.load(Ordering::Relaxed) == 0 && began.elapsed() < AT_ONCE {
+            place.trouble(
+                TroubleKind::HandshakeAborted,
+                "the agent closed the connection right after the TLS handshake without a request, as one does that pins \
+                 its server's certificate; if its calls fail, only `pass_through` in the policy lets it work (not fenced)"
+                    .to_owned(),
+            );
+        }
     }
 
     /// Waits for the first bytes. An agent that stays silent may be waiting for a server that
@@ -234,7 +250,7 @@ impl Place {
         let limits = self.shared.limits();
         let server_first = sniff::server_speaks_first(self.port);
         let wait = if server_first {
-            std::time::Duration::ZERO
+            Duration::ZERO
         } else {
             limits.server_first
         };
@@ -253,7 +269,11 @@ impl Place {
                 Err(_) => {}
             }
         }
-        match timeout(limits.first_byte, carried(&mut io)).await {
+        let waited = tokio::select! {
+            waited = timeout(limits.first_byte, carried(&mut io)) => waited,
+            () = self.shared.stop.cancelled() => return Ok(First::Done),
+        };
+        match waited {
             Ok(Ok(Some(carries))) => Ok(First::Carries(io, carries)),
             Ok(Ok(None)) | Err(_) => Ok(First::Done),
             Ok(Err(error)) => Err(error),
@@ -286,6 +306,7 @@ impl Place {
                 flow.relay(Box::new(io), Box::new(upstream)).await;
                 Ok(First::Done)
             }
+            () = self.shared.stop.cancelled() => Ok(First::Done),
         }
     }
 

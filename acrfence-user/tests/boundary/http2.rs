@@ -311,3 +311,26 @@ async fn grpc_streams_both_ways_and_is_never_played_back() {
     };
     assert!(!recorded.is_whole());
 }
+
+#[tokio::test]
+async fn an_idle_connection_is_not_trusted_with_an_effect() {
+    let site = Site::tls("bank.test", &["h2"], bank()).await;
+    let hook = Hook::with(site.address, site.roots.clone(), |c| {
+        c.limits.fresh = Duration::from_millis(50);
+    })
+    .await;
+    let agent = hook.https2("bank.test").await;
+    let pay = || agent.send(post("https://bank.test/pay", "1"));
+    assert_eq!(text(pay().await.unwrap()).await, "paid 1");
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    hook.fence.say(Say::Pass);
+    assert_eq!(text(pay().await.unwrap()).await, "paid 1");
+    assert_eq!(
+        site.accepted(),
+        1,
+        "what is no effect may be sent again by its agent"
+    );
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    assert_eq!(text(pay().await.unwrap()).await, "paid 1");
+    assert_eq!(site.accepted(), 2);
+}

@@ -184,11 +184,9 @@ async fn a_stream_that_ends_leaves_its_calls_in_doubt() {
     hook.fence.say(Say::Pass);
     let mut listener = hook.http1().await;
     let mut stream = listener.send(listen("/sse")).await.unwrap().into_body();
-    tell(
-        &feeds.lock()[0].clone(),
-        "event: endpoint\ndata: /m?s=7\n\n",
-    )
-    .await;
+    let feed = feeds.lock()[0].clone();
+    tell(&feed, "event: endpoint\ndata: /m?s=7\n\n").await;
+    drop(feed);
     next(&mut stream).await;
     let mut agent = hook.http1().await;
     assert_eq!(agent.send(call("/m?s=7", 4)).await.unwrap().status(), 202);

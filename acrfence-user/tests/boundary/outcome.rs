@@ -533,3 +533,35 @@ async fn a_shutdown_lets_exchanges_end() {
     hook.running.await.unwrap();
     assert!(tokio::net::TcpStream::connect(hook.address).await.is_err());
 }
+
+#[tokio::test]
+async fn a_shutdown_does_not_wait_for_what_has_no_end() {
+    let (site, slot) = fed_site("text/event-stream").await;
+    let mut hook = Hook::to(site.address, Vec::new()).await;
+    // A stream to listen on, an opaque flow, a silent connection, an idle one.
+    hook.fence.say(Say::Pass);
+    let mut listener = hook.http1().await;
+    let mut request = get("/");
+    request
+        .headers_mut()
+        .insert("accept", "text/event-stream".parse().unwrap());
+    let response = listener.send(request).await.unwrap();
+    let feed = feed_of(&slot).await;
+    feed.send(Ok(Frame::data(Bytes::from_static(b"data: 1\n\n"))))
+        .await
+        .unwrap();
+    let mut body = response.into_body();
+    body.frame().await.unwrap().unwrap();
+    let mut opaque = hook.tcp().await;
+    opaque.write_all(b"\0\0").await.unwrap();
+    hook.fence
+        .until("a flow", |f| f.flows.lock().first().cloned())
+        .await;
+    let _silent = hook.tcp().await;
+    hook.stop();
+    tokio::time::timeout(Duration::from_secs(5), hook.running)
+        .await
+        .expect("the default drain is longer than that")
+        .unwrap();
+    assert!(body.frame().await.unwrap().is_err(), "cut, not ended");
+}

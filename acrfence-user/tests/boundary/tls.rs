@@ -347,6 +347,18 @@ async fn curl(hook: &Hook, port: u16, arguments: &[&str]) -> String {
 }
 
 #[tokio::test]
+async fn an_agent_that_pins_is_noticed() {
+    let site = Site::tls("bank.test", &["http/1.1"], bank()).await;
+    let hook = Hook::to(site.address, site.roots.clone()).await;
+    let pin = "sha256//AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=";
+    let seen = curl(&hook, 443, &["--pinnedpubkey", pin, "https://bank.test/"]).await;
+    assert!(seen.contains("public key"), "{seen}");
+    let detail = hook.fence.trouble(TroubleKind::HandshakeAborted).await;
+    assert!(detail.contains("pins"), "{detail}");
+    assert_eq!(site.accepted(), 0);
+}
+
+#[tokio::test]
 async fn curl_speaks_http2_and_http1() {
     let site = Site::tls("bank.test", &["h2", "http/1.1"], bank()).await;
     let hook = Hook::to(site.address, site.roots.clone()).await;

@@ -48,8 +48,8 @@ enum Piece {
         frame: Frame<Bytes>,
         /// The agent knows the outcome of its call once it has this frame.
         tells: bool,
-        /// For the outcome of another call that this frame carries.
-        receipt: Option<Receipt>,
+        /// For the outcomes of other calls that this frame carries.
+        receipts: Vec<Receipt>,
     },
     End,
     Cut(Cut),
@@ -172,9 +172,9 @@ impl Body for AgentBody {
                 Some(Piece::Frame {
                     frame,
                     tells,
-                    receipt,
+                    receipts,
                 }) => {
-                    if let Some(mut receipt) = receipt {
+                    for mut receipt in receipts {
                         receipt.taken();
                     }
                     if let (Some(left), Some(data)) = (left.as_mut(), frame.data_ref()) {
@@ -223,20 +223,20 @@ impl Feed {
     /// Passes a frame on, waiting for a slow agent. False when the agent is gone. `tells`: the
     /// agent knows the outcome once it has it.
     pub(crate) async fn frame(&self, frame: Frame<Bytes>, tells: bool) -> bool {
-        self.receipted(frame, tells, None).await
+        self.receipted(frame, tells, Vec::new()).await
     }
 
-    /// The same, with a receipt for the outcome of another call that the frame carries.
+    /// The same, with receipts for the outcomes of other calls that the frame carries.
     pub(crate) async fn receipted(
         &self,
         frame: Frame<Bytes>,
         tells: bool,
-        receipt: Option<Receipt>,
+        receipts: Vec<Receipt>,
     ) -> bool {
         let piece = Piece::Frame {
             frame,
             tells,
-            receipt,
+            receipts,
         };
         self.pieces.send(piece).await.is_ok()
     }

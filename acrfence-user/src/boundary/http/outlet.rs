@@ -84,26 +84,26 @@ impl Outlet {
 
     /// Passes a frame on, the head before the first one.
     pub(crate) async fn frame(&mut self, frame: Frame<Bytes>) {
-        self.pass(frame, false, None).await;
+        self.pass(frame, false, Vec::new()).await;
     }
 
-    /// Passes a frame on after which the agent knows the outcome of its call (`tells`), or that
-    /// of another call, which has its own receipt.
+    /// Passes a frame on after which the agent knows the outcome of its call (`tells`), or those
+    /// of other calls, which have their own receipts.
     pub(crate) async fn telling_frame(
         &mut self,
         frame: Frame<Bytes>,
         tells: bool,
-        receipt: Option<Receipt>,
+        receipts: Vec<Receipt>,
     ) {
-        self.pass(frame, tells, receipt).await;
+        self.pass(frame, tells, receipts).await;
     }
 
-    async fn pass(&mut self, frame: Frame<Bytes>, tells: bool, receipt: Option<Receipt>) {
+    async fn pass(&mut self, frame: Frame<Bytes>, tells: bool, receipts: Vec<Receipt>) {
         self.open();
         let State::Open(feed) = &self.state else {
             return;
         };
-        if within(self.unread, feed.receipted(frame, tells, receipt)).await != Some(true) {
+        if within(self.unread, feed.receipted(frame, tells, receipts)).await != Some(true) {
             self.state = State::Gone;
         }
     }

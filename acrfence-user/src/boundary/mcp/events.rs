@@ -33,10 +33,11 @@ pub(crate) struct Ended {
     pub(crate) resumable: bool,
 }
 
-/// Passes the events on that answer a call whose ticket waits in `scope`.
+/// Passes the events on that answer a call whose ticket waits in `scope` under `id`.
 pub(crate) async fn answer(
     response: Response<Incoming>,
     scope: Scope,
+    id: String,
     effect: Option<EffectId>,
     reply: Reply,
     leg: &Leg,
@@ -53,8 +54,8 @@ pub(crate) async fn answer(
     let inflow = Inflow::new(body, effect.is_some(), leg.shared.limits())
         .on_hangup(leg.on_hangup(effect));
     let mut stream = Stream::new(leg, outlet, inflow, effect);
-    stream.own = Some(scope.clone());
-    stream.scopes.push(scope);
+    stream.scopes.push(scope.clone());
+    stream.own = Some((scope, id));
     let whole = match stream.run().await {
         Ok(()) => {
             stream.outlet.end(Vec::new()).await;
@@ -147,8 +148,8 @@ struct Stream<'a> {
     leg: &'a Leg,
     outlet: Outlet,
     inflow: Inflow,
-    /// The scope of the one call that this stream was opened for.
-    own: Option<Scope>,
+    /// The one call that this stream was opened for.
+    own: Option<(Scope, String)>,
     effect: Option<EffectId>,
     /// Where ids of answers are looked up.
     scopes: Vec<Scope>,
@@ -217,6 +218,8 @@ impl<'a> Stream<'a> {
                     Patience::Agent
                 });
             }
+            let stops = self.own.is_none() && !self.is_awaited();
+            let leg = self.leg;
             let injected = async {
                 match &mut self.endpoint {
                     Some((_, _, injected)) => injected.recv().await,
@@ -224,6 +227,8 @@ impl<'a> Stream<'a> {
                 }
             };
             let inflowing = tokio::select! {
+                // Nobody can say when a stream to listen on would end.
+                () = leg.shared.stop.cancelled(), if stops => return Err(Left::NobodyListens),
                 inflowing = self.inflow.next(&mut self.outlet, None) => inflowing,
                 Some(injected) = injected => {
                     self.inject(injected).await;
@@ -263,13 +268,12 @@ impl<'a> Stream<'a> {
         };
         let held = splitter.held() + data.len();
         if !self.share.try_grow(held) {
-            return self.unread(data).await;
+            let why = "no memory was left for an event that may carry a result";
+            return self.unread(data, why).await;
         }
         match splitter.push(&data) {
             Ok(events) => {
-                for event in events {
-                    self.event(event).await?;
-                }
+                self.events(events).await?;
                 if self.base.is_none() && self.scopes.is_empty() {
                     // None of MCP: no need to look any further.
                     let left = self.splitter.take().and_then(sse::Splitter::finish);
@@ -279,20 +283,18 @@ impl<'a> Stream<'a> {
                 }
                 Ok(())
             }
-            // It could be an answer, which must not pass unrecorded.
-            Err(too_long) if self.is_awaited() => Err(Left::Broken(too_long.to_string())),
             Err(too_long) => {
-                self.splitter = None;
-                self.outlet.frame(Frame::data(too_long.raw)).await;
-                Ok(())
+                let why = too_long.to_string();
+                self.events(too_long.before).await?;
+                self.unread(too_long.raw, &why).await
             }
         }
     }
 
-    /// No memory is left to look at events with.
-    async fn unread(&mut self, data: Bytes) -> Result<(), Left> {
-        if self.is_awaited() {
-            let why = "no memory was left for an event that may carry the result";
+    /// Passes on what cannot be looked at. In a stream of MCP it could be an answer, which must
+    /// not pass unrecorded.
+    async fn unread(&mut self, data: Bytes, why: &str) -> Result<(), Left> {
+        if self.base.is_none() && !self.scopes.is_empty() {
             return Err(Left::Broken(why.to_owned()));
         }
         let left = self.splitter.take().and_then(sse::Splitter::finish);
@@ -303,6 +305,13 @@ impl<'a> Stream<'a> {
         Ok(())
     }
 
+    async fn events(&mut self, events: Vec<sse::Event>) -> Result<(), Left> {
+        for event in events {
+            self.event(event).await?;
+        }
+        Ok(())
+    }
+
     /// Passes an event on, after settling the calls it answers.
     async fn event(&mut self, event: sse::Event) -> Result<(), Left> {
         self.has_ids |= event.id.is_some();
@@ -310,7 +319,7 @@ impl<'a> Stream<'a> {
             self.first(&base, &event);
         }
         let mut tells = false;
-        let mut receipt = None;
+        let mut receipts = Vec::new();
         let mut afterwards = Vec::new();
         for (ticket, answer) in self.answered(&event) {
             let ending = Ending::Response(Recorded::Mcp(answer));
@@ -323,11 +332,11 @@ impl<'a> Stream<'a> {
             if self.effect.is_some() && effect == self.effect {
                 tells = true;
             } else if let Some(effect) = effect {
-                receipt = Some(self.leg.receipt(effect));
+                receipts.push(self.leg.receipt(effect));
             }
         }
         let frame = Frame::data(event.raw);
-        self.outlet.telling_frame(frame, tells, receipt).await;
+        self.outlet.telling_frame(frame, tells, receipts).await;
         for (ticket, ending) in afterwards {
             if let Err(error) = ticket.settle(ending).await {
                 tracing::error!("the outcome of a call could not be recorded: {error}");
@@ -379,14 +388,17 @@ impl<'a> Stream<'a> {
 
     async fn inject(&mut self, injected: Injected) {
         let event = sse::message_event(&injected.message);
+        let receipts = injected.receipt.into_iter().collect();
         self.outlet
-            .telling_frame(Frame::data(event.into()), false, injected.receipt)
+            .telling_frame(Frame::data(event.into()), false, receipts)
             .await;
     }
 
     fn is_awaited(&self) -> bool {
-        self.scopes
-            .iter()
-            .any(|scope| self.leg.shared.streams.is_awaited(scope))
+        let streams = &self.leg.shared.streams;
+        match &self.own {
+            Some((scope, id)) => streams.is_awaited_for(scope, id),
+            None => self.scopes.iter().any(|scope| streams.is_awaited(scope)),
+        }
     }
 }

@@ -74,8 +74,8 @@ async fn one(leg: &Arc<Leg>, asked: &Asked, call: Call, body: Spooled, reply: Re
     let Received { response, lease } = received;
     let limits = leg.shared.limits();
     let whole = if headers::is_plain_events(&response) {
-        let scope = wait.scope.clone();
-        let ended = events::answer(response, scope, effect, reply, leg).await;
+        let (scope, id) = (wait.scope.clone(), wait.id.clone());
+        let ended = events::answer(response, scope, id, effect, reply, leg).await;
         if ended.resumable && wait.kind == Kind::Session {
             wait.on(leg, limits.resume);
         } else if let Some(ticket) = wait.take(leg) {

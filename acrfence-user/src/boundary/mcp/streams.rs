@@ -135,6 +135,15 @@ impl Streams {
         self.inner.lock().waiting.contains_key(scope)
     }
 
+    /// Whether a call waits there for the answer to `id`.
+    pub(crate) fn is_awaited_for(&self, scope: &Scope, id: &str) -> bool {
+        let inner = self.inner.lock();
+        inner
+            .waiting
+            .get(scope)
+            .is_some_and(|ids| ids.contains_key(id))
+    }
+
     /// A stream of the older transport is there: messages can be put into it.
     pub(crate) fn open(&self, scope: &Scope) -> mpsc::Receiver<Injected> {
         let (sender, receiver) = mpsc::channel(INJECTED);

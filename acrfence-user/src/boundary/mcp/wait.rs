@@ -11,7 +11,8 @@ use crate::boundary::http::exchange::{Asked, Leg};
 pub(crate) struct Wait {
     pub(crate) scope: Scope,
     pub(crate) kind: Kind,
-    id: String,
+    /// What the id is compared by.
+    pub(crate) id: String,
     number: u64,
 }
 
