@@ -22,7 +22,7 @@ pub use table::{
 
 /// Changes whenever the layout or meaning of anything here changes; programs and maps that are
 /// pinned with another number are not taken over.
-pub const ABI: u32 = 1;
+pub const ABI: u32 = 2;
 
 /// Agent index of a process that is exempt: the daemon itself. Never fenced, never inherited.
 pub const EXEMPT: u32 = u32::MAX;

@@ -143,8 +143,10 @@ pub struct Claim {
     pub agent: u32,
     /// Where it wanted to connect to.
     pub original: Endpoint,
-    /// Must be zero.
-    pub zero: u32,
+    /// Whether the daemon has asked.
+    pub claimed: u32,
+    /// When the client had closed its end (nanoseconds since boot); 0 while it is open.
+    pub closed_ns: u64,
 }
 
 /// A channel that a process writes to, for accounting.
@@ -345,7 +347,7 @@ no_padding!(
     Endpoint = 20,
     SocketRecord = 72,
     ClientKey = 32,
-    Claim = 48,
+    Claim = 56,
     TrafficKey = 16,
     Traffic = 40,
     SnapshotRow = 24,

@@ -80,6 +80,8 @@ impl Probe {
         })?;
         maps.parents.clear()?;
         maps.listeners.clear()?;
+        // Connections to a daemon that is gone are not ours to accept.
+        maps.clients.clear()?;
         let same_cgroup = before.cgroup == cgroup_id;
         let refused = hooks::attach(&mut ebpf, &settings, &pins, cgroup, same_cgroup)?;
 

@@ -241,28 +241,30 @@ pub fn kernel_btf() -> Result<aya::Btf, ProbeError> {
     aya::Btf::from_sys_fs().map_err(|error| ProbeError::NoBtf(chain(&error)))
 }
 
-/// Takes every hook and map of a pin directory out of the kernel, and the directory with them.
+/// Takes every hook and map of a pin directory out of the kernel, and the directory with them;
+/// also those of other versions.
 pub fn remove(pin_directory: &Path) -> Result<(), ProbeError> {
-    // Hooks first: a hook without its maps could not say what it does.
-    for hook in HOOKS {
-        for name in [hook.program.to_owned(), format!("{}{FRESH}", hook.program)] {
-            let pin = pin_directory.join(name);
-            if let (Point::Cgroup(_), Ok(link)) = (hook.point, sys::open_pin(&pin)) {
-                detach(&pin, link.as_fd())?;
-            }
-            unpin(&pin)?;
+    let failed = |source| ProbeError::System {
+        what: format!("cannot remove {}", pin_directory.display()),
+        source,
+    };
+    let entries = match fs::read_dir(pin_directory) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        entries => entries.map_err(failed)?,
+    };
+    let mut pins = entries
+        .map(|entry| entry.map(|entry| entry.path()))
+        .collect::<Result<Vec<_>, _>>()
+        .map_err(failed)?;
+    // Hooks (lower case) first: a hook without its maps could not say what it does.
+    pins.sort_by(|a, b| b.file_name().cmp(&a.file_name()));
+    for pin in pins {
+        if let Ok(object) = sys::open_pin(&pin) {
+            detach(&pin, object.as_fd())?;
         }
+        unpin(&pin)?;
     }
-    for name in maps::PINNED {
-        unpin(&pin_directory.join(name))?;
-    }
-    match fs::remove_dir(pin_directory) {
-        Err(source) if source.kind() != io::ErrorKind::NotFound => Err(ProbeError::System {
-            what: format!("cannot remove {}", pin_directory.display()),
-            source,
-        }),
-        _ => Ok(()),
-    }
+    fs::remove_dir(pin_directory).map_err(failed)
 }
 
 /// Ends the name of a link that has not taken its place yet.
@@ -338,11 +340,17 @@ fn name_link(pin: &Path, give: impl FnOnce(&Path) -> io::Result<()>) -> Result<(
         .map_err(|e| format!("it cannot be pinned at {}: {e}", pin.display()))
 }
 
-fn detach(pin: &Path, link: std::os::fd::BorrowedFd<'_>) -> Result<(), ProbeError> {
-    sys::detach(link).map_err(|source| ProbeError::System {
-        what: format!("cannot detach {}", pin.display()),
-        source,
-    })
+/// Takes a cgroup hook off at once; what is no cgroup hook is left to [`unpin`].
+fn detach(pin: &Path, object: std::os::fd::BorrowedFd<'_>) -> Result<(), ProbeError> {
+    match sys::detach(object) {
+        Err(source) if !matches!(source.raw_os_error(), Some(libc::EINVAL | libc::EOPNOTSUPP)) => {
+            Err(ProbeError::System {
+                what: format!("cannot detach {}", pin.display()),
+                source,
+            })
+        }
+        _ => Ok(()),
+    }
 }
 
 fn unpin(path: &Path) -> Result<(), ProbeError> {

@@ -2,7 +2,7 @@
 
 use acrfence_common::{
     AgentLabel, Claim, ClientKey, Config, Counters, DropKey, Endpoint, Listener, Parentage,
-    Tracked, Traffic, TrafficKey,
+    SocketRecord, Tracked, Traffic, TrafficKey,
 };
 use aya::maps::{Array, HashMap, MapData, MapError, PerCpuArray, RingBuf};
 use aya::{Ebpf, Pod};
@@ -98,6 +98,7 @@ impl<K: Pod + Eq + std::hash::Hash, V: Pod> Table<K, V> {
 pub struct Maps {
     pub tracked: Table<u32, Tracked>,
     pub parents: Table<u32, Parentage>,
+    pub sockets: Table<u64, SocketRecord>,
     pub clients: Table<ClientKey, Claim>,
     pub passes: Table<Endpoint, u32>,
     pub listeners: Table<u64, Listener>,
@@ -114,6 +115,7 @@ impl Maps {
         let maps = Self {
             tracked: table(ebpf, "TRACKED")?,
             parents: table(ebpf, "PARENTS")?,
+            sockets: table(ebpf, "SOCKETS")?,
             clients: table(ebpf, "CLIENTS")?,
             passes: table(ebpf, "PASSES")?,
             listeners: table(ebpf, "LISTENERS")?,

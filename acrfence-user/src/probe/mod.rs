@@ -21,6 +21,7 @@
 mod account;
 mod attach;
 mod btf;
+mod claim;
 mod connections;
 mod doctor;
 mod error;
@@ -43,13 +44,14 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use acrfence_common::Listener;
 pub use acrfence_common::{Captures, Channel, DropReason, Primitive, Sort, Treatment};
-use acrfence_common::{ClientKey, Listener};
 use aya::Ebpf;
 use parking_lot::Mutex;
 use tokio::sync::broadcast;
 
 pub use account::{Account, Loss, Total, channel_name};
+pub use claim::Claimed;
 pub use connections::OpenConnection;
 pub use doctor::{Check, Report, State, doctor};
 pub use error::ProbeError;
@@ -58,7 +60,6 @@ pub use stream::{Events, Received};
 pub use table::Process;
 pub use track::Membership;
 
-use crate::words::ProcessIdentity;
 use event::Decoder;
 use maps::Maps;
 use stream::Drain;
@@ -136,17 +137,6 @@ impl Default for Settings {
     }
 }
 
-/// Whose connection an accepted one is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Claimed {
-    /// Where it wanted to connect to.
-    pub original: SocketAddr,
-    /// The process.
-    pub process: ProcessIdentity,
-    /// The agent's index.
-    pub agent: u32,
-}
-
 /// The hooks in the kernel, attached. All methods may be called from any thread.
 ///
 /// Dropping it leaves the hooks in place, with no daemon alive: connections of tracked processes
@@ -168,35 +158,6 @@ pub struct Probe {
 }
 
 impl Probe {
-    /// Whose connection the accepted one from `client` is; none when it was not redirected (then
-    /// it must be dropped, never passed on) or is already closed.
-    pub fn claim(&self, client: SocketAddr) -> Option<Claimed> {
-        self.claim_in(self.netns, client)
-    }
-
-    /// The same for a listener in another network namespace, given by its cookie.
-    pub fn claim_in(&self, netns: u64, client: SocketAddr) -> Option<Claimed> {
-        let key = ClientKey {
-            netns,
-            local: event::endpoint(client),
-            zero: 0,
-        };
-        match self.maps.clients.get(&key) {
-            Ok(claim) => claim.map(|claim| Claimed {
-                original: event::socket_addr(&claim.original),
-                process: ProcessIdentity {
-                    tgid: claim.tgid,
-                    start_ns: claim.start_ns,
-                },
-                agent: claim.agent,
-            }),
-            Err(error) => {
-                tracing::error!(%client, %error, "cannot tell whose connection this is");
-                None
-            }
-        }
-    }
-
     /// Whether the network hooks see connections of this process: not when they are attached below
     /// the root of the hierarchy and it lives elsewhere. True when that cannot be told and the hooks
     /// cover everything.

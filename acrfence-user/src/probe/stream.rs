@@ -236,9 +236,10 @@ impl Probe {
     }
 
     /// Clears away what is left of processes that ended without the kernel telling us: entries
-    /// that came too late for the exit hook, and totals of channels.
+    /// that came too late for the exit hook, totals of channels, and claims that nobody made.
     pub(super) fn sweep(&self) -> Result<(), ProbeError> {
         self.clear_ended()?;
+        self.clear_claims()?;
         self.gather_traffic()
     }
 }
@@ -246,6 +247,11 @@ impl Probe {
 /// Wall clock time.
 pub(super) fn wall_clock() -> Timestamp {
     Timestamp(clock(nix::time::ClockId::CLOCK_REALTIME))
+}
+
+/// Nanoseconds since boot, as the kernel programs count them.
+pub(super) fn since_boot() -> u64 {
+    clock(nix::time::ClockId::CLOCK_BOOTTIME)
 }
 
 /// Records taken in by one look-up at most.
@@ -256,8 +262,7 @@ const MOST_ENVIRONMENT: u64 = 1 << 20;
 
 /// Wall clock minus time since boot.
 fn boot_time() -> u64 {
-    clock(nix::time::ClockId::CLOCK_REALTIME)
-        .saturating_sub(clock(nix::time::ClockId::CLOCK_BOOTTIME))
+    clock(nix::time::ClockId::CLOCK_REALTIME).saturating_sub(since_boot())
 }
 
 fn clock(id: nix::time::ClockId) -> u64 {

@@ -57,6 +57,12 @@ def same_source(targets):
     return results
 
 
+def send_and_go(host, port, data):
+    s = socket.create_connection((host, port), timeout=10)
+    s.sendall(data)
+    s.close()
+
+
 def nonblocking(host, port):
     """Connects without waiting; asks for the peer's name once it is there."""
     import select

@@ -164,6 +164,26 @@ fn a_claim_ends_with_its_connection() {
 }
 
 #[test]
+fn a_client_that_sends_and_goes_at_once_is_still_known() {
+    let fence = Fence::new();
+    let mut agent = fence.agent();
+    agent.ok("send_and_go('10.99.99.99', 443, b'once\\n')");
+    // Everything of the client is gone by now.
+    wait_for("its socket to be forgotten", || {
+        fence.entries("SOCKETS") == 0
+    });
+    let (stream, from) = accept(&fence.v4);
+    let claim = fence.probe().claim(from).unwrap();
+    assert_eq!(claim.original, "10.99.99.99:443".parse().unwrap());
+    let mut said = String::new();
+    BufReader::new(&stream).read_line(&mut said).unwrap();
+    assert_eq!(said, "once\n");
+    // Once made, nothing is left of it.
+    assert!(fence.probe().claim(from).is_none());
+    assert_eq!(fence.entries("CLIENTS"), 0);
+}
+
+#[test]
 fn a_failed_connection_leaves_nothing_behind() {
     let fence = Fence::with(|settings| settings.listeners.v4 = Some(closed_port()));
     let mut agent = fence.agent();

@@ -197,7 +197,6 @@ fn push_pem(text: &mut String, certificate: &CertificateDer<'_>) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use rustls::pki_types::pem::PemObject as _;
 
     #[test]
     fn the_bundle_holds_the_ca_and_the_system_roots() {
