@@ -4,7 +4,7 @@ use clap::Args;
 
 use super::Global;
 use super::output::{json, line, short, table, time};
-use crate::control::{Client, EffectDetail};
+use crate::control::{Client, EffectDetail, Explained};
 use crate::effect::{EffectFilter, EffectRow, Page};
 use crate::words::{
     AgentName, Body, BranchId, EffectId, Fingerprint, Header, Request, Response, Seq, Status,
@@ -228,6 +228,21 @@ pub(super) async fn show(client: &Client, global: &Global, args: Id) -> anyhow::
             outcome.response().map_or(Ok(()), show_response)
         }
     }
+}
+
+pub(super) async fn explain(client: &Client, global: &Global, args: Id) -> anyhow::Result<()> {
+    let all: Vec<Explained> = client.get(&format!("/v1/effects/{}/explain", args.id)).await?;
+    if global.json {
+        return all.iter().try_for_each(json);
+    }
+    if all.is_empty() {
+        return line(&format!("No call was decided against {}.", args.id));
+    }
+    for explained in &all {
+        line(&format!("{} · {}", time(explained.at), explained.verdict))?;
+        explained.words.lines().try_for_each(|l| line(&format!("  {}", escape(l))))?;
+    }
+    Ok(())
 }
 
 fn show_request(request: &Request) -> anyhow::Result<()> {

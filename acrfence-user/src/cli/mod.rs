@@ -74,6 +74,8 @@ enum Command {
     Effects(effects::Effects),
     /// Show one effect with its request and response.
     Show(effects::Id),
+    /// Explain, field by field, what was decided about calls that resemble an effect.
+    Explain(effects::Id),
     /// Draw an agent's threads, branches, fork points and effects.
     Tree(agents::Name),
     /// Name this point in an agent's time, to be restored to later.
@@ -138,6 +140,7 @@ async fn answer(global: Global, command: Command) -> anyhow::Result<()> {
         Command::Agents => agents::list(&client, &global).await,
         Command::Effects(args) => effects::list(&client, &global, args).await,
         Command::Show(args) => effects::show(&client, &global, args).await,
+        Command::Explain(args) => effects::explain(&client, &global, args).await,
         Command::Tree(args) => agents::tree(&client, &global, args).await,
         Command::Checkpoint(args) => restore::checkpoint(&client, &global, args).await,
         Command::Restored(args) => restore::restored(&client, &global, args).await,

@@ -6,7 +6,7 @@ use crate::daemon::{OpaqueCount, TroubleNotice};
 use crate::effect::{EffectRow, HoldDecision};
 use crate::lineage::AgentTree;
 use crate::words::{
-    AgentName, BranchId, Effect, EffectId, HoldId, ProcessIdentity, Response, Seq, ThreadId,
+    AgentName, BranchId, Effect, EffectId, Field, HoldId, Likeness, ProcessIdentity, Response, Seq, ThreadId,
     Timestamp,
 };
 
@@ -342,4 +342,21 @@ pub struct LogStats {
     pub failed: u64,
     /// Observations that found no room.
     pub notes_dropped: u64,
+}
+
+/// A call that was decided against an effect, in `GET /v1/effects/ID/explain`.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Explained {
+    /// Position of the record.
+    pub position: Seq,
+    /// When the call was decided.
+    pub at: Timestamp,
+    /// What became of it.
+    pub verdict: String,
+    /// How it compares to the effect.
+    pub likeness: Likeness,
+    /// The comparison in words.
+    pub words: String,
+    /// Every difference with its class and evidence.
+    pub fields: Vec<Field>,
 }

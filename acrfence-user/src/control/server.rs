@@ -67,6 +67,7 @@ fn router(daemon: Arc<Daemon>) -> Router {
         .route("/v1/effects", get(effects))
         .route("/v1/effects/follow", get(follow))
         .route("/v1/effects/{id}", get(effect))
+        .route("/v1/effects/{id}/explain", get(explain))
         .route("/v1/effects/{id}/resolve", post(resolve))
         .route("/v1/holds", get(holds))
         .route("/v1/holds/{id}", post(decide_hold))
@@ -184,6 +185,14 @@ async fn effect(
     UrlPath(id): UrlPath<String>,
 ) -> Answer<EffectDetail> {
     daemon.effect(peer, parse::<EffectId>(&id)?).map(Json)
+}
+
+async fn explain(
+    State(daemon): Shared,
+    ConnectInfo(peer): ConnectInfo<Peer>,
+    UrlPath(id): UrlPath<String>,
+) -> Answer<Vec<Explained>> {
+    daemon.explain(peer, parse(&id)?).map(Json)
 }
 
 async fn resolve(

@@ -55,6 +55,9 @@ pub trait Kernel: Send + Sync + 'static {
     /// Tracks the process and all its descendants from now on; returns how many there are.
     fn track(&self, process: ProcessIdentity, life: LifeIndex) -> anyhow::Result<usize>;
 
+    /// Whether connections of this process can be redirected at all.
+    fn covers(&self, pid: u32) -> bool;
+
     /// Stops tracking a life's processes.
     fn untrack(&self, life: LifeIndex) -> anyhow::Result<()>;
 

@@ -43,6 +43,15 @@ impl Daemon {
                 wanted.pid, facts.uid
             )));
         }
+        if !self.kernel.covers(wanted.pid) {
+            return Err(error(
+                ErrorCode::Conflict,
+                format!(
+                    "process {} is outside the cgroup that this daemon watches (--cgroup), so its connections would not be fenced; move it there first, or run the daemon without --cgroup",
+                    wanted.pid
+                ),
+            ));
+        }
         let name = match wanted.name {
             Some(name) => name,
             None => name_from(&facts.exe, &facts.argv)?,

@@ -12,14 +12,14 @@ use super::holds::{Hold, Holds};
 use super::ticket::{EffectTicket, ObservedTicket};
 use super::tools::ToolBook;
 use super::{evidence, now};
-use crate::analyzer::{credential, harvest};
+use crate::analyzer::{Llm, credential, harvest};
 use crate::boundary::{Admission, Arbiter, OpaqueFlow, Trouble};
 use crate::effect::{EffectFilter, EffectLog, Event, HoldDecision, LogError, Prepared};
 use crate::fence::{Decision, Earlier, HoldReason, refusal, tool_key};
 use crate::lineage::{Executed, Lineage};
 use crate::policy::{Config, Kind, Mode};
 use crate::words::{
-    AgentName, BranchId, EffectId, Fingerprint, HoldId, Origin, Refusal, RefusalCode, Request,
+    AgentName, BranchId, Comparison, Effect, EffectId, Fingerprint, HoldId, Origin, Refusal, RefusalCode, Request,
     Resolution, Seq, Status, ThreadId, ToolCall, ToolKey,
 };
 
@@ -79,6 +79,8 @@ pub(super) struct Inner {
     /// Counts whatever could change a verdict: holds decided, effects settled and resolved.
     changed: watch::Sender<u64>,
     pub(super) notices: super::notices::Notices,
+    /// Reads prose that the comparison leaves open, where the operator has one.
+    pub(super) llm: Option<Llm>,
 }
 
 /// An effect whose upstream leg runs in this process.
@@ -96,6 +98,7 @@ impl Pipeline {
         log: Arc<dyn EffectLog>,
         config: Arc<ArcSwap<Config>>,
         keys: Keys,
+        llm: Option<Llm>,
     ) -> Result<Self, LogError> {
         let mut lineage = Lineage::default();
         let mut holds = Holds::default();
@@ -116,6 +119,7 @@ impl Pipeline {
             desks: Mutex::default(),
             changed: watch::Sender::new(0),
             notices: super::notices::Notices::default(),
+            llm,
         }));
         pipeline.put_in_doubt_what_was_left_running().await?;
         pipeline.remember_doubts()?;
@@ -264,6 +268,11 @@ impl Pipeline {
         Ok(())
     }
 
+    /// How a call compares to an earlier effect, with the evidence there is now.
+    pub fn compare(&self, effect: &Effect, call: &ToolCall) -> Comparison {
+        evidence::examine(&self.0, effect, call).comparison
+    }
+
     /// Holds that wait for a person, oldest first.
     pub fn open_holds(&self) -> Vec<Hold> {
         self.0.holds.lock().open()
@@ -389,9 +398,17 @@ impl Pipeline {
             let Some(place) = self.0.place(&call.origin.agent) else {
                 return Ok(Admission::Refuse(not_attached()));
             };
-            let judged = tokio::task::block_in_place(|| {
-                evidence::judge(&self.0, &call, place, &key, &presented)
+            let mut gathered = tokio::task::block_in_place(|| {
+                evidence::gather(&self.0, &call, place, &key, &presented)
             })?;
+            let mut judged = gathered.judge(&self.0, place)?;
+            if let (Decision::Hold { reason: HoldReason::Unsure, .. }, Some(llm)) =
+                (&judged.decision, &self.0.llm)
+                && gathered.is_open()
+            {
+                gathered.settle(llm).await;
+                judged = gathered.judge(&self.0, place)?;
+            }
             if self.config().fence.mode == Mode::Observe {
                 self.note_what_would_be(&call, place, &judged);
                 return self.forward(call, place, key, presented, None).await;

@@ -24,6 +24,10 @@ impl Kernel for Probe {
         Ok(tracked.len())
     }
 
+    fn covers(&self, pid: u32) -> bool {
+        Probe::covers(self, pid)
+    }
+
     fn untrack(&self, life: LifeIndex) -> anyhow::Result<()> {
         Ok(Probe::untrack(self, life)?)
     }

@@ -11,8 +11,9 @@ use super::lives::NO_PROCESS_LEFT;
 use super::now;
 use super::pipeline::{Pipeline, PipelineError};
 use super::upkeep::SharedStore;
+use crate::analyzer;
 use crate::control::{
-    AgentStatus, ApiError, CaInfo, CheckpointTaken, EffectDetail, ErrorCode, Fork, HeldCall,
+    AgentStatus, ApiError, CaInfo, CheckpointTaken, EffectDetail, ErrorCode, Explained, Fork, HeldCall,
     Opened, Peer, Resolve, Restored, Status, TakeCheckpoint, Tree, TreeEffect,
 };
 use crate::effect::{EffectFilter, EffectRow, Event, HoldDecision, LogError, Page};
@@ -331,6 +332,34 @@ impl Daemon {
             effect,
             replayed_into,
         })
+    }
+
+    /// `GET /v1/effects/ID/explain`: every call that was decided against this effect, compared again
+    /// field by field.
+    pub fn explain(&self, peer: Peer, id: EffectId) -> Result<Vec<Explained>, ApiError> {
+        let effect = self.effect(peer, id)?.effect;
+        let mut explained = Vec::new();
+        for (position, event) in self.pipeline.log().lineage_events().map_err(log_error)? {
+            let (verdict, call, at) = match event {
+                Event::Replayed { effect, call, at, .. } if effect == id => ("replay".to_owned(), call, at),
+                Event::HoldOpened { effect, call, at, why, .. } if effect == id => (format!("hold: {why}"), call, at),
+                Event::Refused { refusal, call, at, enforced, .. } if refusal.effect == Some(id) => {
+                    let how = if enforced { "block" } else { "observed" };
+                    (format!("{how}: {}", refusal.code.as_str()), call, at)
+                }
+                _ => continue,
+            };
+            let comparison = self.pipeline.compare(&effect, &call);
+            explained.push(Explained {
+                position,
+                at,
+                verdict,
+                likeness: comparison.likeness,
+                words: analyzer::explain(&comparison),
+                fields: comparison.fields,
+            });
+        }
+        Ok(explained)
     }
 
     /// `POST /v1/effects/ID/resolve`.

@@ -19,7 +19,8 @@ use crate::boundary::tls::{ca::Ca, trust};
 use crate::boundary::{self, Boundary};
 use crate::control::{self, CaInfo};
 use crate::effect::{EffectLog, Store, StoreConfig};
-use crate::policy::{Config, DaemonDown};
+use crate::analyzer::{Llm, LlmSettings};
+use crate::policy::{AnalyzerKind, Config, DaemonDown};
 use crate::probe::{self, Probe};
 use crate::words::Digest;
 
@@ -73,8 +74,9 @@ async fn run(settings: Settings, config: Config) -> anyhow::Result<()> {
         values: store.secret("values"),
     };
     let log: Arc<dyn EffectLog> = store.clone();
+    let llm = reader_of_prose(&config)?;
     let config = Arc::new(ArcSwap::from_pointee(config));
-    let pipeline = Pipeline::start(log, config.clone(), keys).await?;
+    let pipeline = Pipeline::start(log, config.clone(), keys, llm).await?;
 
     let callers = Arc::new(AgentCallers::default());
     let boundary = Boundary::bind(
@@ -122,6 +124,21 @@ async fn run(settings: Settings, config: Config) -> anyhow::Result<()> {
     drop((daemon, callers));
     store.close();
     leave_kernel(probe)
+}
+
+/// The analyzer LLM that the operator wants, if any. Nothing is contacted yet.
+fn reader_of_prose(config: &Config) -> anyhow::Result<Option<Llm>> {
+    let wanted = &config.analyzer;
+    if wanted.kind == AnalyzerKind::None {
+        return Ok(None);
+    }
+    let settings = LlmSettings {
+        url: wanted.url.clone(),
+        model: wanted.model.clone(),
+        timeout: wanted.timeout.0,
+        ..LlmSettings::default()
+    };
+    Llm::new(settings).map(Some).map_err(anyhow::Error::msg).context("`analyzer.url` cannot be used")
 }
 
 fn open_log(settings: &Settings, config: &Config) -> anyhow::Result<Store> {

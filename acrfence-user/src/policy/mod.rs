@@ -13,7 +13,7 @@ mod tests;
 
 pub use classify::{Kind, ToolHints, Treatment};
 pub use config::{
-    BoundaryPolicy, Config, ConfigError, DaemonDown, FencePolicy, LogPolicy, Mode, OnRestart,
+    AnalyzerKind, AnalyzerPolicy, BoundaryPolicy, Config, ConfigError, DaemonDown, FencePolicy, LogPolicy, Mode, OnRestart,
     ProbePolicy, UpstreamPolicy,
 };
 pub use rule::{Matcher, Rule, RuleKind};

@@ -245,8 +245,13 @@ pub fn kernel_btf() -> Result<aya::Btf, ProbeError> {
 pub fn remove(pin_directory: &Path) -> Result<(), ProbeError> {
     // Hooks first: a hook without its maps could not say what it does.
     for hook in HOOKS {
-        unpin(&pin_directory.join(hook.program))?;
-        unpin(&pin_directory.join(format!("{}{FRESH}", hook.program)))?;
+        for name in [hook.program.to_owned(), format!("{}{FRESH}", hook.program)] {
+            let pin = pin_directory.join(name);
+            if let (Point::Cgroup(_), Ok(link)) = (hook.point, sys::open_pin(&pin)) {
+                detach(&pin, link.as_fd())?;
+            }
+            unpin(&pin)?;
+        }
     }
     for name in maps::PINNED {
         unpin(&pin_directory.join(name))?;
@@ -285,7 +290,11 @@ fn attach_one(
                     .map_err(|e| format!("its program cannot be replaced: {e}"));
             }
             let link: OwnedFd = sys::cgroup_link(fd, cgroup, kind).map_err(|e| e.to_string())?;
-            name_link(pin, |path| sys::pin(link.as_fd(), path))
+            name_link(pin, |path| sys::pin(link.as_fd(), path))?;
+            match old {
+                Some(old) => detach(pin, old.as_fd()).map_err(|e| e.to_string()),
+                None => Ok(()),
+            }
         }
         (Program::BtfTracePoint(program), _) => {
             let link = program
@@ -327,6 +336,13 @@ fn name_link(pin: &Path, give: impl FnOnce(&Path) -> io::Result<()>) -> Result<(
     give(fresh)
         .and_then(|()| fs::rename(fresh, pin))
         .map_err(|e| format!("it cannot be pinned at {}: {e}", pin.display()))
+}
+
+fn detach(pin: &Path, link: std::os::fd::BorrowedFd<'_>) -> Result<(), ProbeError> {
+    sys::detach(link).map_err(|source| ProbeError::System {
+        what: format!("cannot detach {}", pin.display()),
+        source,
+    })
 }
 
 fn unpin(path: &Path) -> Result<(), ProbeError> {

@@ -197,6 +197,22 @@ impl Probe {
         }
     }
 
+    /// Whether the network hooks see connections of this process: not when they are attached below
+    /// the root of the hierarchy and it lives elsewhere. True when that cannot be told and the hooks
+    /// cover everything.
+    pub fn covers(&self, pid: u32) -> bool {
+        let Some(covered) = &self.settings.cgroup else {
+            return true;
+        };
+        let Some(root) = mounts::cgroup2() else {
+            return false;
+        };
+        let Ok(path) = proc::ProcDir::open(pid).and_then(|dir| dir.cgroup()) else {
+            return false;
+        };
+        root.join(path.trim_start_matches('/')).starts_with(covered)
+    }
+
     /// Says where redirected connections of a network namespace go; `None` for both refuses them.
     pub fn set_listeners(&self, netns: u64, listeners: Listeners) -> Result<(), ProbeError> {
         let value = Listener {

@@ -31,6 +31,11 @@ pub fn replace_program(link: BorrowedFd<'_>, program: BorrowedFd<'_>) -> io::Res
     bpf(LINK_UPDATE, &attribute).map(drop)
 }
 
+/// Takes a cgroup link's program off at once. Unpinning alone takes effect only some time later.
+pub fn detach(link: BorrowedFd<'_>) -> io::Result<()> {
+    bpf(LINK_DETACH, &link.as_raw_fd()).map(drop)
+}
+
 /// Gives a link a name in a bpffs.
 pub fn pin(object: BorrowedFd<'_>, path: &Path) -> io::Result<()> {
     let path = c_path(path)?;
@@ -132,6 +137,7 @@ const OBJ_PIN: libc::c_int = 6;
 const OBJ_GET: libc::c_int = 7;
 const LINK_CREATE: libc::c_int = 28;
 const LINK_UPDATE: libc::c_int = 29;
+const LINK_DETACH: libc::c_int = 34;
 const SO_NETNS_COOKIE: libc::c_int = 71;
 const BPF_FS_MAGIC: libc::c_long = 0xcafe_4a11;
 
