@@ -87,7 +87,7 @@ impl Place {
             .arg("--run-dir")
             .arg(self.run_dir())
             .arg("--pin-dir")
-            .arg(&self.pins.path)
+            .arg(self.pins.path.join("acrfence"))
             .arg("--cgroup")
             .arg(self.cgroup.path())
             .arg("--key-file")
