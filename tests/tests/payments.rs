@@ -79,7 +79,6 @@ fn an_address_instead_of_a_name_is_fenced() -> Result<()> {
 /// A client tries the addresses of a name one after the other. Through the fence the first one always
 /// seems to be there, so the fence has to do what the client would have done.
 #[test]
-#[ignore = "a known gap: only the address that the client dialled is tried"]
 fn a_service_on_one_address_of_its_name_is_reached() -> Result<()> {
     let authority = Authority::new()?;
     let bank = Bank::start_with(

@@ -279,14 +279,17 @@ impl Upstream {
     async fn connect(&self) -> Result<(BoxTransport, bool), SendError> {
         let within = self.shared.limits().connect;
         let connected = timeout(within, async {
-            let io = self
-                .route
-                .dial()
-                .await
-                .map_err(|error| SendError::NotSent {
-                    kind: TroubleKind::UpstreamUnreachable,
-                    why: format!("{} cannot be reached: {error}", self.name()),
-                })?;
+            let io = match self.route.dial().await {
+                Ok(io) => io,
+                Err(error) => {
+                    self.dial_elsewhere()
+                        .await
+                        .ok_or_else(|| SendError::NotSent {
+                            kind: TroubleKind::UpstreamUnreachable,
+                            why: format!("{} cannot be reached: {error}", self.name()),
+                        })?
+                }
+            };
             match &self.security {
                 Security::Plain { http2 } => Ok((io, *http2)),
                 Security::Tls(name, alpn) => {
@@ -310,6 +313,25 @@ impl Upstream {
                 why: format!("{} did not answer within {within:?}", self.name()),
             })
         })
+    }
+
+    /// A client tries the addresses of a name one after the other, but through the hook the first one
+    /// always seems to be there. So the others are tried here, in its place. Only under TLS: there
+    /// the certificate proves that another address is the same service.
+    async fn dial_elsewhere(&self) -> Option<BoxTransport> {
+        let (Route::Direct(tried), Security::Tls(ServerName::DnsName(name), _)) =
+            (&self.route, &self.security)
+        else {
+            return None;
+        };
+        let found = tokio::net::lookup_host((name.as_ref(), tried.port())).await;
+        for address in found.ok()?.filter(|address| address != tried) {
+            if let Ok(io) = Route::Direct(address).dial().await {
+                tracing::debug!("{tried} did not answer, {address} of the same name does");
+                return Some(io);
+            }
+        }
+        None
     }
 
     async fn attempt(&self, sender: Sender, outgoing: Outgoing) -> Attempt {
