@@ -1,5 +1,6 @@
 //! Chores of this repository: `cargo xtask build`, …
 
+mod bench;
 mod build;
 mod demo;
 mod environment;
@@ -21,6 +22,8 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum Chore {
+    /// Measure, beside the floor of the same machine in the same run.
+    Bench(bench::Options),
     /// Build the kernel programs, then the `acrfence` binary that carries them.
     Build(build::Options),
     /// Tell the story of a restored agent, without the fence and with it.
@@ -35,6 +38,7 @@ enum Chore {
 
 fn main() -> ExitCode {
     let result = match Arguments::parse().chore {
+        Chore::Bench(options) => bench::run(&options),
         Chore::Build(options) => build::run(&options),
         Chore::Demo(options) => demo::run(&options),
         Chore::Environment(options) => environment::run(&options),

@@ -231,7 +231,9 @@ pub(super) async fn show(client: &Client, global: &Global, args: Id) -> anyhow::
 }
 
 pub(super) async fn explain(client: &Client, global: &Global, args: Id) -> anyhow::Result<()> {
-    let all: Vec<Explained> = client.get(&format!("/v1/effects/{}/explain", args.id)).await?;
+    let all: Vec<Explained> = client
+        .get(&format!("/v1/effects/{}/explain", args.id))
+        .await?;
     if global.json {
         return all.iter().try_for_each(json);
     }
@@ -240,7 +242,10 @@ pub(super) async fn explain(client: &Client, global: &Global, args: Id) -> anyho
     }
     for explained in &all {
         line(&format!("{} · {}", time(explained.at), explained.verdict))?;
-        explained.words.lines().try_for_each(|l| line(&format!("  {}", escape(l))))?;
+        explained
+            .words
+            .lines()
+            .try_for_each(|l| line(&format!("  {}", escape(l))))?;
     }
     Ok(())
 }

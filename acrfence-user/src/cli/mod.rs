@@ -100,7 +100,7 @@ enum Command {
     /// Compare recorded and new calls from a file. Needs no daemon and no root.
     Judge(judge::JudgeArgs),
     /// Say what this machine gives and what is lost without it. Needs root, no daemon.
-    Doctor,
+    Doctor(doctor::Doctor),
     /// Run the daemon.
     Daemon(daemon::Run),
     /// Print a completion script for a shell.
@@ -116,7 +116,6 @@ pub fn main() -> ExitCode {
         Command::Run(args) => run::run(&global, args),
         Command::Daemon(args) => return daemon::run(&global, args),
         Command::Completions(args) => completions::run(args),
-        Command::Doctor => doctor::run(&global),
         other => on_runtime(answer(global, other)),
     };
     match done {
@@ -151,11 +150,15 @@ async fn answer(global: Global, command: Command) -> anyhow::Result<()> {
         Command::Resolve(args) => restore::resolve(&client, &global, args).await,
         Command::Ca(args) => ca::run(&client, &global, args).await,
         Command::Judge(args) => {
-            let args = judge::JudgeArgs { json: global.json, ..args };
+            let args = judge::JudgeArgs {
+                json: global.json,
+                ..args
+            };
             judge::run(args, &mut std::io::stdout().lock()).await
         }
+        Command::Doctor(args) => doctor::run(&global, args).await,
         Command::Log(args) => log::run(&client, &global, args).await,
-        Command::Run(_) | Command::Daemon(_) | Command::Completions(_) | Command::Doctor => Ok(()),
+        Command::Run(_) | Command::Daemon(_) | Command::Completions(_) => Ok(()),
     }
 }
 

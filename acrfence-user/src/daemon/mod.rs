@@ -5,6 +5,7 @@ mod evidence;
 mod holds;
 mod kernel;
 mod lives;
+mod news;
 mod notices;
 mod pipeline;
 mod probe_kernel;

@@ -79,6 +79,7 @@ pub(super) struct Inner {
     /// Counts whatever could change a verdict: holds decided, effects settled and resolved.
     changed: watch::Sender<u64>,
     pub(super) notices: super::notices::Notices,
+    pub(super) news: super::news::News,
     /// Reads prose that the comparison leaves open, where the operator has one.
     pub(super) llm: Option<Llm>,
 }
@@ -119,6 +120,7 @@ impl Pipeline {
             desks: Mutex::default(),
             changed: watch::Sender::new(0),
             notices: super::notices::Notices::default(),
+            news: super::news::News::default(),
             llm,
         }));
         pipeline.put_in_doubt_what_was_left_running().await?;

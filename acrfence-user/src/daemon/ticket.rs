@@ -152,6 +152,7 @@ impl Ticket for ObservedTicket {
             ),
             _ => Harvest::default(),
         };
+        let harvest = self.pipeline.0.news.only_new(self.thread, harvest);
         if harvest != Harvest::default() {
             self.pipeline.0.log.note(Event::Observed {
                 thread: self.thread,

@@ -63,7 +63,9 @@ impl Daemon {
             max_bytes: wanted.max_bytes,
         };
         let store = self.store.clone();
-        blocking(move || store.gc(&policy, &keep).map_err(log_error)).await
+        let report = blocking(move || store.gc(&policy, &keep).map_err(log_error)).await;
+        self.pipeline.0.news.forget();
+        report
     }
 
     /// `GET /v1/log/export`: a JSON object a line, as fast as the reader takes them.

@@ -199,7 +199,7 @@ impl Default for BoundaryPolicy {
             record_bound: Size(1 << 20),
             request_limit: Size(4 << 30),
             pass_through: Vec::new(),
-            sniff_timeout: Duration(std::time::Duration::from_millis(300)),
+            sniff_timeout: Duration::secs(1),
             connection_limit: 1024,
         }
     }
