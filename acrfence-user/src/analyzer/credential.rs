@@ -115,7 +115,7 @@ pub(super) fn is_credential_name(names: &Names) -> bool {
         "token", "secret", "password", "passwd", "otp", "pin", "approval", "grant", "voucher", "coupon", "consent",
         "nonce", "permit", "invite", "invitation", "ticket", "passcode", "code", "confirmation", "credential", "gift",
         "license", "licence", "redemption", "challenge", "proof", "signature", "authorization", "auth", "pass", "mandate",
-        "ballot", "claim", "unlock",
+        "ballot", "claim", "unlock", "tan", "totp", "mfa", "clearance", "waiver", "authorisation", "allowance", "warrant",
     ])
 }
 

@@ -197,7 +197,7 @@ fn parameters(text: &str) -> Option<Vec<(Cow<'static, str>, Value<'static>)>> {
                 .collect::<Vec<_>>()
                 .join("/"),
             // What a digest proves follows from the rest.
-            "response" | "cnonce" | "nc" => continue,
+            "response" | "cnonce" | "nc" | "mac" | "signature" | "Signature" | "oauth_signature" | "opaque" => continue,
             "SignedHeaders" | "headers" => continue,
             _ => value.to_owned(),
         };
@@ -239,7 +239,7 @@ pub(super) fn is_transport(name: &str) -> bool {
         "priority", "keep-alive", "expect", "upgrade-insecure-requests", "accept-charset",
         "mcp-session-id", "mcp-protocol-version", "mcp-method", "mcp-name", "last-event-id",
         "x-goog-api-client", "x-requested-with", "sec-gpc", "x-correlation-id", "x-client-version",
-        "x-ms-date", "x-ms-client-request-id", "x-stripe-client-user-agent", "x-client-data", "accept",
+        "x-ms-date", "x-ms-client-request-id", "amz-sdk-request", "amz-sdk-invocation-id", "x-stripe-client-user-agent", "x-client-data", "accept",
         "max-forwards",
     ];
     const PREFIXES: &[&str] = &[

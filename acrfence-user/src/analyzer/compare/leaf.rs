@@ -310,17 +310,26 @@ impl Walk<'_> {
         })
     }
 
-    fn judge_uniqueness(&self, _: &Path<'_>, names: &Names, a: &str, b: &str) -> Option<Judged> {
+    fn judge_uniqueness(&self, path: &Path<'_>, names: &Names, a: &str, b: &str) -> Option<Judged> {
         if !names.is_uniqueness_key() {
             return None;
         }
         // `approve_request(request_id)`: the id of the request is what is approved.
+        let decisive = names.has(&["client", "caller", "idempotency", "dedup", "dedupe", "deduplication", "nonce", "mutation", "submission"]);
+        let acts = !matches!(self.context.deed, Deed::Create | Deed::Do);
         if let Some(noun) = names.noun_of_id()
             && self.context.nouns.contains(&noun)
-            && !names.has(&["client", "idempotency", "dedup", "correlation", "trace"])
-            && matches!(self.context.deed, Deed::Act | Deed::Update | Deed::Remove)
+            && !decisive
+            && acts
         {
             return Some((Intent, "names the request that the call is about".into()));
+        }
+        // `resume(correlation_id)`: where nothing else says what is acted on, this does.
+        let alone = path.around().is_some_and(|(one, two)| {
+            !one.iter().any(|(name, v)| name != path.last_name() && !v.is_empty() && two.iter().any(|(n, w)| n == name && v == w))
+        });
+        if !decisive && matches!(self.context.deed, Deed::Act | Deed::Update | Deed::Remove) && alone && path.is_in("arguments") {
+            return Some((Unknown, "the only field of a call that acts on something: it may say on what".into()));
         }
         if let Some(place) = self.context.seen(a, b) {
             return Some((Intent, format!("a key, but with a value that the agent knew: {place}").into()));
@@ -445,7 +454,13 @@ impl Walk<'_> {
                 "nonce", "correlation", "trace", "span", "sequence", "packet", "session", "retry",
             ];
             let named = names.has(PER_REQUEST) && !names.is_scope() && !names.has(&["key", "secret", "token", "code", "parent", "reply"]);
-            return (strong && named && unseen()).then(|| {
+            // `svix-id` beside `svix-timestamp` and `svix-signature`: the id of a signed message.
+            let family = path.last_name().strip_suffix("-id").is_some_and(|prefix| {
+                path.around().is_some_and(|(one, _)| {
+                    ["-timestamp", "-signature"].iter().all(|end| one.iter().any(|(n, _)| **n == format!("{prefix}{end}")))
+                })
+            });
+            return (strong && (named || family) && unseen()).then(|| {
                 (Volatile, "made up for each request: random, in a header, and seen nowhere before".into())
             });
         }

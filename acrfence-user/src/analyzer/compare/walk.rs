@@ -446,8 +446,14 @@ impl<'c> Walk<'c> {
         if names.is_mode_flag() && matches!(value, Value::Bool(false)) {
             return (Volatile, "off is what a missing flag means".into());
         }
-        if matches!(value, Value::Bool(false)) && self.context.takes_either_case() {
-            return (Volatile, "false is what a missing field means in this interface".into());
+        let zero = match value {
+            Value::Bool(false) => true,
+            Value::Number(n) => Decimal::read(n).is_some_and(|d| d.is_zero()),
+            Value::Text(t) => t.ends_with("_UNSPECIFIED"),
+            _ => false,
+        };
+        if zero && self.deed() != Deed::Update && self.context.takes_either_case() {
+            return (Volatile, "is what a missing field means in this interface".into());
         }
         if matches!(value, Value::Bool(false)) && self.deed() != Deed::Update {
             return (Unknown, "a flag that is off and a missing flag may mean the same".into());

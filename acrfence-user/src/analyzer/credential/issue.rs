@@ -60,8 +60,13 @@ pub fn says_consumed(response: &Response) -> bool {
         }
     }
     let text: String = text.chars().take(1 << 16).flat_map(char::to_lowercase).collect();
-    text.split(|c: char| !c.is_alphanumeric())
-        .any(|w| matches!(w, "consumed" | "redeemed" | "spent" | "void" | "voided"))
+    let words = || text.split(|c: char| !c.is_alphanumeric()).filter(|w| !w.is_empty());
+    let said = words().any(|w| {
+        matches!(w, "consumed" | "redeemed" | "spent" | "void" | "voided" | "burned" | "burnt" | "exhausted" | "invalidated")
+    });
+    // `"used": true`, `"uses_remaining": 0`, `"trips_left": 0`.
+    let list: Vec<&str> = words().collect();
+    said || list.windows(2).any(|w| matches!(w, ["used", "true"] | ["left" | "remaining", "0"]))
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -148,7 +153,7 @@ impl Survey {
     fn prose(&mut self, path: &str, text: &str) {
         for line in text.lines().take(400) {
             let lower = line.to_lowercase();
-            let once = says_once(&lower);
+            let once = says_once(&lower) && !says_many(&lower);
             self.once |= once;
             let words = Names::of(&lower.chars().take(120).collect::<String>());
             if !(is_credential_name(&words) || once) {
@@ -232,7 +237,7 @@ fn uses(entries: &[(std::borrow::Cow<'_, str>, Value<'_>)]) -> Uses {
             _ => None,
         };
         let said = match (joined.as_str(), truth) {
-            ("single use" | "one time" | "onetime" | "one time use" | "once" | "singleuse" | "one shot" | "consumable", Some(once)) => {
+            ("single use" | "one time" | "onetime" | "one time use" | "once" | "singleuse" | "one shot" | "consumable" | "burn after use" | "valid once" | "once only" | "use once" | "disposable", Some(once)) => {
                 Some(if once { Uses::Once } else { Uses::Many })
             }
             ("reusable" | "multi use" | "multiuse" | "renewable", Some(many)) => {
@@ -240,20 +245,25 @@ fn uses(entries: &[(std::borrow::Cow<'_, str>, Value<'_>)]) -> Uses {
             }
             _ => None,
         };
-        let counts = words.iter().any(|w| {
-            ["use", "uses", "usage", "usages", "redemption", "redemptions", "trips", "entries", "admissions", "charges", "rides", "claims", "logins", "attempts"].contains(&w.as_str())
-        });
-        let limits = words.iter().any(|w| ["max", "left", "remaining", "allowed", "limit", "valid", "total", "permitted"].contains(&w.as_str()));
+        let counts = words.iter().any(|w| COUNTED.contains(&naming::singular(w).as_str()));
+        let left = words.iter().any(|w| ["left", "remaining"].contains(&w.as_str())) && !words.iter().any(|w| UNCOUNTED.contains(&w.as_str()));
+        let limits = words.iter().any(|w| ["max", "allowed", "limit", "valid", "total", "permitted", "maximum"].contains(&w.as_str()));
         let number = value.scalar().and_then(|v| Decimal::read(&v)).and_then(|d| d.integer());
         let counted = match number {
-            Some(1) if counts && (limits || words.len() == 1) => Some(Uses::Once),
-            Some(n) if n > 1 && counts && (limits || words.len() == 1) => Some(Uses::Many),
+            Some(1) if left || counts && (limits || words.len() == 1) => Some(Uses::Once),
+            Some(n) if n > 1 && (left || counts && (limits || words.len() == 1)) => Some(Uses::Many),
             _ => None,
         };
-        let text = value
-            .as_text()
-            .filter(|t| t.len() < 200 && says_once(&t.to_lowercase()))
-            .map(|_| Uses::Once);
+        let text = value.as_text().filter(|t| t.len() < 200).and_then(|t| {
+            let lower = t.to_lowercase();
+            if says_many(&lower) {
+                Some(Uses::Many)
+            } else if says_once(&lower) {
+                Some(Uses::Once)
+            } else {
+                None
+            }
+        });
         match said.or(counted).or(text) {
             Some(Uses::Many) => return Uses::Many,
             Some(found) => out = found,
@@ -263,11 +273,28 @@ fn uses(entries: &[(std::borrow::Cow<'_, str>, Value<'_>)]) -> Uses {
     out
 }
 
+/// Things that are counted where a credential is good for a number of them.
+const COUNTED: &[&str] = &[
+    "use", "usage", "redemption", "trip", "entry", "admission", "charge", "ride", "claim", "login", "attempt", "time", "activation",
+    "visit", "load", "shipment", "delivery", "night", "scan", "download", "upload", "transfer", "withdrawal", "vote", "run", "push",
+    "deployment", "operation", "request", "call", "deletion", "print", "test", "dose", "release", "booking", "order", "payment", "deed",
+];
+
+/// Words of a remainder that is no number of uses.
+const UNCOUNTED: &[&str] = &["day", "days", "hours", "minutes", "seconds", "balance", "amount", "credit", "stock", "quota", "time", "ttl", "percent", "budget"];
+
+fn says_many(lower: &str) -> bool {
+    ["any number", "unlimited", "reusable", "multiple times", "as often as", "many times", "until it expires", "multi-use", "multiple use", "standing approval", "long-lived"]
+        .iter()
+        .any(|p| lower.contains(p))
+}
+
 fn says_once(lower: &str) -> bool {
     const PHRASES: &[&str] = &[
         "single use", "single-use", "one use", "one-time", "one time", "once", "valid for one", "good for one",
         "good for a single", "for a single", "single upload", "only one", "one confirmation", "one push", "one redemption",
-        "card_nonce", "not be used again", "cannot be reused", "usable once", "one single",
+        "card_nonce", "not be used again", "cannot be reused", "usable once", "one single", "unused", "unspent", "unredeemed",
+        "consumed when", "consumed by", "burned", "used up", "exactly one", "just one", "only for one",
     ];
     PHRASES.iter().any(|p| lower.contains(p)) || (lower.starts_with("one ") && lower.len() < 40)
 }

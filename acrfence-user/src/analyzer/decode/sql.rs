@@ -185,7 +185,11 @@ fn tree(statement: Statement, parameters: &mut Parameters) -> Value<'static> {
         }
         other => other,
     };
-    let rest = fold(&rest.to_string());
+    let rest = match fold(&rest.to_string()).as_str() {
+        "begin transaction" | "start transaction" | "begin work" => "begin".to_owned(),
+        "commit work" | "commit transaction" => "commit".to_owned(),
+        other => other.to_owned(),
+    };
     if !parameters.values.is_empty() && rest.contains(['$', '?']) {
         // Placeholders outside the understood parts: leave their values to the caller.
         parameters.used.iter_mut().for_each(|used| *used = false);
@@ -296,7 +300,11 @@ fn fold(text: &str) -> String {
     while let Some(c) = rest.chars().next() {
         if c == '\'' || c == '"' || c == '`' {
             let end = quoted_end(rest, c);
-            out.push_str(&rest[..end]);
+            let inner = rest[..end].trim_matches('`');
+            let plain = c == '`'
+                && inner.starts_with(|c: char| c.is_ascii_lowercase())
+                && inner.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_');
+            out.push_str(if plain { inner } else { &rest[..end] });
             rest = &rest[end..];
         } else if c.is_ascii_digit() && !(before.is_alphanumeric() || before == '_' || before == '$') {
             let end = rest
@@ -346,6 +354,8 @@ mod tests {
                 "-- note\nupdate t set b='x', a=1 where e>2 and (c='d')",
             ),
             ("DELETE FROM t WHERE a = 1", "delete from t where a=1.0"),
+            ("DELETE FROM `t` WHERE `a` = 1", "delete from t where a=1"),
+            ("BEGIN; DELETE FROM t WHERE a = 1; COMMIT", "start transaction; delete from t where a=1; commit;"),
         ] {
             let (one, two) = (read(one).unwrap(), read(two).unwrap());
             if one != two {
