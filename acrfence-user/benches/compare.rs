@@ -28,7 +28,10 @@ fn body(key: &str, total: u32, turned: bool) -> String {
             }
         })
         .collect();
-    format!(r#"{{"idempotency_key":"{key}","customer":"C-5521","total":{total},"address":{{"street":"14 Mill Row","city":"Testford"}},"lines":[{}]}}"#, lines.join(","))
+    format!(
+        r#"{{"idempotency_key":"{key}","customer":"C-5521","total":{total},"address":{{"street":"14 Mill Row","city":"Testford"}},"lines":[{}]}}"#,
+        lines.join(",")
+    )
 }
 
 fn http(key: &str, total: u32, turned: bool) -> Request {
@@ -55,7 +58,10 @@ fn mcp(key: &str, total: u32, turned: bool) -> Request {
     })
 }
 
-const KEYS: [&str; 2] = ["e01b319a-da42-468e-a618-24c063f9c121", "6a2d9917-8b57-473e-9bae-c4cf4e394404"];
+const KEYS: [&str; 2] = [
+    "e01b319a-da42-468e-a618-24c063f9c121",
+    "6a2d9917-8b57-473e-9bae-c4cf4e394404",
+];
 
 /// Median of many runs.
 fn median(runs: usize, mut run: impl FnMut()) -> Duration {
@@ -81,19 +87,50 @@ fn main() {
     };
     let pair = Some(Duration::from_micros(60));
     for (what, one, two, wanted) in [
-        ("http, 4 KiB, new key", http(KEYS[0], 900, false), http(KEYS[1], 900, false), Likeness::Equivalent),
-        ("http, 4 KiB, new key, keys in another order", http(KEYS[0], 900, false), http(KEYS[1], 900, true), Likeness::Equivalent),
-        ("http, 4 KiB, another total", http(KEYS[0], 900, false), http(KEYS[1], 901, false), Likeness::Different),
-        ("mcp, 4 KiB, new key", mcp(KEYS[0], 900, false), mcp(KEYS[1], 900, false), Likeness::Equivalent),
-        ("mcp, 4 KiB, another total", mcp(KEYS[0], 900, false), mcp(KEYS[1], 901, false), Likeness::Different),
+        (
+            "http, 4 KiB, new key",
+            http(KEYS[0], 900, false),
+            http(KEYS[1], 900, false),
+            Likeness::Equivalent,
+        ),
+        (
+            "http, 4 KiB, new key, keys in another order",
+            http(KEYS[0], 900, false),
+            http(KEYS[1], 900, true),
+            Likeness::Equivalent,
+        ),
+        (
+            "http, 4 KiB, another total",
+            http(KEYS[0], 900, false),
+            http(KEYS[1], 901, false),
+            Likeness::Different,
+        ),
+        (
+            "mcp, 4 KiB, new key",
+            mcp(KEYS[0], 900, false),
+            mcp(KEYS[1], 900, false),
+            Likeness::Equivalent,
+        ),
+        (
+            "mcp, 4 KiB, another total",
+            mcp(KEYS[0], 900, false),
+            mcp(KEYS[1], 901, false),
+            Likeness::Different,
+        ),
     ] {
-        assert_eq!(compare(&one, None, &two, &evidence()).likeness, wanted, "{what}");
+        assert_eq!(
+            compare(&one, None, &two, &evidence()).likeness,
+            wanted,
+            "{what}"
+        );
         let took = median(2000, || {
             black_box(compare(black_box(&one), None, black_box(&two), &evidence()));
         });
         show(what, took, pair);
     }
-    let candidates: Vec<Request> = (0..100).map(|i| http(KEYS[0], 1000 + i, i % 2 == 0)).collect();
+    let candidates: Vec<Request> = (0..100)
+        .map(|i| http(KEYS[0], 1000 + i, i % 2 == 0))
+        .collect();
     let new = http(KEYS[1], 1099, false);
     let took = median(100, || {
         let equal = candidates
@@ -102,7 +139,11 @@ fn main() {
             .count();
         assert_eq!(black_box(equal), 1);
     });
-    show("one call against 100 candidates of 4 KiB", took, Some(Duration::from_millis(3)));
+    show(
+        "one call against 100 candidates of 4 KiB",
+        took,
+        Some(Duration::from_millis(3)),
+    );
 
     // Hostile sizes end, too.
     let deep = |n: usize| mcp_raw(format!("{}1{}", "[".repeat(n), "]".repeat(n)));
@@ -111,7 +152,9 @@ fn main() {
     });
     show("nested 50,000 deep", took, None);
     let many = |n: usize| {
-        let items: Vec<String> = (0..n).map(|i| format!("{{\"id\":{i},\"v\":\"x{i}\"}}")).collect();
+        let items: Vec<String> = (0..n)
+            .map(|i| format!("{{\"id\":{i},\"v\":\"x{i}\"}}"))
+            .collect();
         mcp_raw(format!("{{\"items\":[{}]}}", items.join(",")))
     };
     let took = median(5, || {
@@ -119,7 +162,9 @@ fn main() {
     });
     show("lists of 20,000 objects, one more", took, None);
     let wide = |x: &str| {
-        let items: Vec<String> = (0..20_000).map(|i| format!("\"k{i}\":\"{x}{i}\"")).collect();
+        let items: Vec<String> = (0..20_000)
+            .map(|i| format!("\"k{i}\":\"{x}{i}\""))
+            .collect();
         mcp_raw(format!("{{{}}}", items.join(",")))
     };
     let took = median(5, || {

@@ -1,7 +1,9 @@
 //! Doors for fuzzing: every decoder with any bytes. Nothing here may panic, hang or grow without
 //! bound; what is decoded is thrown away.
 
-use super::decode::{self, Hints, argv, csv, graphql, json, lines, mime, shell, sql, token, url, xml, yaml};
+use super::decode::{
+    self, Hints, argv, csv, graphql, json, lines, mime, shell, sql, token, url, xml, yaml,
+};
 use super::naming::{self, Names};
 use super::normal::number::Decimal;
 use super::normal::{instant, spelling, unit};
@@ -19,8 +21,20 @@ pub const DOORS: &[Door] = &[
     ("form", |t| drop(url::form(t))),
     ("url", |t| drop(url::read(t))),
     ("percent", |t| drop(url::unescape(t, true))),
-    ("multipart", |t| drop(mime::multipart("multipart/form-data; boundary=x", t.as_bytes(), 4))),
-    ("mixed", |t| drop(mime::multipart("multipart/mixed; boundary=x", t.as_bytes(), 4))),
+    ("multipart", |t| {
+        drop(mime::multipart(
+            "multipart/form-data; boundary=x",
+            t.as_bytes(),
+            4,
+        ))
+    }),
+    ("mixed", |t| {
+        drop(mime::multipart(
+            "multipart/mixed; boundary=x",
+            t.as_bytes(),
+            4,
+        ))
+    }),
     ("message", |t| drop(mime::message(t, 4))),
     ("parameter", |t| drop(mime::parameter(t, "x"))),
     ("xml", |t| drop(xml::read(t))),
@@ -44,7 +58,10 @@ pub const DOORS: &[Door] = &[
         }
     }),
     ("inner", |t| {
-        let half = t.char_indices().nth(t.chars().count() / 2).map_or(0, |(at, _)| at);
+        let half = t
+            .char_indices()
+            .nth(t.chars().count() / 2)
+            .map_or(0, |(at, _)| at);
         for name in ["query", "sql", "body", "manifest", "csv"] {
             let names = Names::of(name);
             let hints = Hints {
@@ -58,23 +75,44 @@ pub const DOORS: &[Door] = &[
     }),
     ("body", |t| {
         let body = Body::whole(t.to_owned());
-        for kind in [None, Some("application/json"), Some("multipart/mixed; boundary=x"), Some("text/xml"), Some(t)] {
+        for kind in [
+            None,
+            Some("application/json"),
+            Some("multipart/mixed; boundary=x"),
+            Some("text/xml"),
+            Some(t),
+        ] {
             drop(decode::body(kind, &body));
         }
     }),
     ("names", |t| drop(naming::words(t))),
     ("number", |t| drop(Decimal::read(t).map(|d| d.to_string()))),
-    ("instant", |t| drop((instant::read(t), instant::date(t), instant::says_now(t)))),
+    ("instant", |t| {
+        drop((instant::read(t), instant::date(t), instant::says_now(t)))
+    }),
     ("unit", |t| drop(unit::read(t, &naming::words(t)))),
     ("spelling", |t| {
-        let half = t.char_indices().nth(t.chars().count() / 2).map_or(0, |(at, _)| at);
-        drop(spelling::same(&t[..half], &t[half..], &Names::of("path"), false));
+        let half = t
+            .char_indices()
+            .nth(t.chars().count() / 2)
+            .map_or(0, |(at, _)| at);
+        drop(spelling::same(
+            &t[..half],
+            &t[half..],
+            &Names::of("path"),
+            false,
+        ));
         spelling::pieces(t).for_each(drop);
     }),
-    ("shape", |t| drop((shape::is_id_like(t), shape::randomness(t)))),
+    ("shape", |t| {
+        drop((shape::is_id_like(t), shape::randomness(t)))
+    }),
     ("notes", |t| drop(notes::of_text(t, "ref"))),
     ("prose", |t| {
-        let half = t.char_indices().nth(t.chars().count() / 2).map_or(0, |(at, _)| at);
+        let half = t
+            .char_indices()
+            .nth(t.chars().count() / 2)
+            .map_or(0, |(at, _)| at);
         drop(prose::judge(&t[..half], &t[half..]));
     }),
     ("layout", |t| {
@@ -92,12 +130,70 @@ mod tests {
 
     /// Pieces that decoders look for, so that random text gets past their first look.
     const SEEDS: &[&str] = &[
-        "{", "}", "[", "]", "\"", "\\", "\\u00e9", ":", ",", "true", "null", "1e9", "<a b='c'>", "</a>", "<![CDATA[", "]]>", "&amp;", "&#x41;",
-        "--x\r\n", "--x--", "Content-Disposition: form-data; name=\"a\"\r\n\r\n", "Content-Type: multipart/mixed; boundary=x\r\n\r\n",
-        "From: a\nTo: b\n\n", "key: value\n", "- item\n", "a,b\n1,2\n", "BEGIN:VEVENT\n", "END:VEVENT\n", "INSERT INTO t (a) VALUES (1)", "DELETE FROM t WHERE ",
-        "' OR 1=1", "mutation { a(b: $c) { d } }", "query($x: Int = 3) ", "...", "eyJhIjoxfQ.eyJhIjoxfQ.x", "eyJhIjoxfQ==", "-f", "--flag=v", "&&", "<<EOF\n", "EOF\n",
-        "$x", "`", "'", "%41", "+", "&", "=", "https://h/a/../b?c=d#e", "2032-03-04T09:00:00+01:00", "20320304T090000Z", "PT1H30M", "8GiB", "\u{301}", "\u{200b}", "é", "😀",
-        "application/http\r\n\r\nPOST /x HTTP/1.1\r\n\r\n", "=?utf-8?B?w7w=?=", "=C3=BC", "\r\n", "\t", " ", "\0",
+        "{",
+        "}",
+        "[",
+        "]",
+        "\"",
+        "\\",
+        "\\u00e9",
+        ":",
+        ",",
+        "true",
+        "null",
+        "1e9",
+        "<a b='c'>",
+        "</a>",
+        "<![CDATA[",
+        "]]>",
+        "&amp;",
+        "&#x41;",
+        "--x\r\n",
+        "--x--",
+        "Content-Disposition: form-data; name=\"a\"\r\n\r\n",
+        "Content-Type: multipart/mixed; boundary=x\r\n\r\n",
+        "From: a\nTo: b\n\n",
+        "key: value\n",
+        "- item\n",
+        "a,b\n1,2\n",
+        "BEGIN:VEVENT\n",
+        "END:VEVENT\n",
+        "INSERT INTO t (a) VALUES (1)",
+        "DELETE FROM t WHERE ",
+        "' OR 1=1",
+        "mutation { a(b: $c) { d } }",
+        "query($x: Int = 3) ",
+        "...",
+        "eyJhIjoxfQ.eyJhIjoxfQ.x",
+        "eyJhIjoxfQ==",
+        "-f",
+        "--flag=v",
+        "&&",
+        "<<EOF\n",
+        "EOF\n",
+        "$x",
+        "`",
+        "'",
+        "%41",
+        "+",
+        "&",
+        "=",
+        "https://h/a/../b?c=d#e",
+        "2032-03-04T09:00:00+01:00",
+        "20320304T090000Z",
+        "PT1H30M",
+        "8GiB",
+        "\u{301}",
+        "\u{200b}",
+        "é",
+        "😀",
+        "application/http\r\n\r\nPOST /x HTTP/1.1\r\n\r\n",
+        "=?utf-8?B?w7w=?=",
+        "=C3=BC",
+        "\r\n",
+        "\t",
+        " ",
+        "\0",
     ];
 
     proptest! {
@@ -136,7 +232,11 @@ mod tests {
                 let one = std::time::Instant::now();
                 door(&long);
                 let took = one.elapsed();
-                assert!(took.as_secs() < 20, "{name} took {took:?} for {} bytes of {seed:?}", long.len());
+                assert!(
+                    took.as_secs() < 20,
+                    "{name} took {took:?} for {} bytes of {seed:?}",
+                    long.len()
+                );
             }
         }
         assert!(began.elapsed().as_secs() < 300, "{:?}", began.elapsed());

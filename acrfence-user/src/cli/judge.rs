@@ -9,7 +9,7 @@ use anyhow::{Context as _, bail};
 use clap::{Args, ValueEnum};
 
 use crate::analyzer::baseline::BASELINES;
-use crate::analyzer::judge::{self, Judgement, JudgedField, Stage};
+use crate::analyzer::judge::{self, JudgedField, Judgement, Stage};
 use crate::analyzer::pairs::{self, Pair, PairVerdict};
 use crate::analyzer::report::Report;
 use crate::analyzer::{Llm, LlmSettings, Settled};
@@ -67,9 +67,9 @@ pub async fn run(args: JudgeArgs, out: &mut (impl Write + ?Sized)) -> anyhow::Re
     let mut input: Box<dyn BufRead> = if args.pairs.as_os_str() == "-" {
         Box::new(BufReader::new(std::io::stdin()))
     } else {
-        Box::new(BufReader::new(File::open(&args.pairs).with_context(|| {
-            format!("cannot read the pairs in {name}; give a file with one JSON object a line")
-        })?))
+        Box::new(BufReader::new(File::open(&args.pairs).with_context(
+            || format!("cannot read the pairs in {name}; give a file with one JSON object a line"),
+        )?))
     };
     let llm = match args.analyzer {
         AnalyzerChoice::None => None,
@@ -88,7 +88,10 @@ pub async fn run(args: JudgeArgs, out: &mut (impl Write + ?Sized)) -> anyhow::Re
         Some(_) => format!("{name}, {}", args.model),
     };
     let mut report = Report::new(heading);
-    let mut others: Vec<Report> = BASELINES.iter().map(|(name, _)| Report::new(*name)).collect();
+    let mut others: Vec<Report> = BASELINES
+        .iter()
+        .map(|(name, _)| Report::new(*name))
+        .collect();
     let mut alone = Report::new("the model alone");
     let (mut number, mut judged, mut unreadable, mut troubles) = (0usize, 0usize, 0usize, 0usize);
     let mut line = Vec::new();
@@ -103,7 +106,10 @@ pub async fn run(args: JudgeArgs, out: &mut (impl Write + ?Sized)) -> anyhow::Re
             break;
         }
         if read as u64 == limit {
-            bail!("line {number} of {name} is longer than {} bytes; split the file into one pair a line", pairs::LONGEST_LINE);
+            bail!(
+                "line {number} of {name} is longer than {} bytes; split the file into one pair a line",
+                pairs::LONGEST_LINE
+            );
         }
         let text = String::from_utf8_lossy(&line);
         if text.trim().is_empty() {
@@ -140,13 +146,22 @@ pub async fn run(args: JudgeArgs, out: &mut (impl Write + ?Sized)) -> anyhow::Re
                 text.push_str(&alone.to_string());
             }
         }
-        if args.json { eprint!("{text}") } else { write!(out, "{text}")? }
+        if args.json {
+            eprint!("{text}")
+        } else {
+            write!(out, "{text}")?
+        }
     }
     if troubles > 0 {
-        eprintln!("the model gave no usable answer for {troubles} of {judged} pairs; they are held");
+        eprintln!(
+            "the model gave no usable answer for {troubles} of {judged} pairs; they are held"
+        );
     }
     if unreadable > 0 {
-        bail!("{unreadable} of {} lines of {name} are no readable pairs and were held; see their reasons above", judged + unreadable);
+        bail!(
+            "{unreadable} of {} lines of {name} are no readable pairs and were held; see their reasons above",
+            judged + unreadable
+        );
     }
     Ok(())
 }
@@ -179,7 +194,11 @@ fn held(text: &str, number: usize, why: &str) -> Judgement {
     }
 }
 
-fn write_verdict(out: &mut (impl Write + ?Sized), args: &JudgeArgs, judgement: &Judgement) -> anyhow::Result<()> {
+fn write_verdict(
+    out: &mut (impl Write + ?Sized),
+    args: &JudgeArgs,
+    judgement: &Judgement,
+) -> anyhow::Result<()> {
     if args.json {
         serde_json::to_writer(&mut *out, judgement)?;
         out.write_all(b"\n")?;

@@ -35,7 +35,9 @@ pub fn vouched(request: &Request, response: &Response) -> Vec<Secret> {
     }
     presented(request)
         .into_iter()
-        .filter(|s| !s.path.starts_with("headers.") && shape::randomness(&s.value) > Randomness::None)
+        .filter(|s| {
+            !s.path.starts_with("headers.") && shape::randomness(&s.value) > Randomness::None
+        })
         .filter(|s| !survey.reusable.contains(&s.value))
         .collect()
 }
@@ -59,14 +61,34 @@ pub fn says_consumed(response: &Response) -> bool {
             text.push_str(&String::from_utf8_lossy(&r.stderr.kept));
         }
     }
-    let text: String = text.chars().take(1 << 16).flat_map(char::to_lowercase).collect();
-    let words = || text.split(|c: char| !c.is_alphanumeric()).filter(|w| !w.is_empty());
+    let text: String = text
+        .chars()
+        .take(1 << 16)
+        .flat_map(char::to_lowercase)
+        .collect();
+    let words = || {
+        text.split(|c: char| !c.is_alphanumeric())
+            .filter(|w| !w.is_empty())
+    };
     let said = words().any(|w| {
-        matches!(w, "consumed" | "redeemed" | "spent" | "void" | "voided" | "burned" | "burnt" | "exhausted" | "invalidated")
+        matches!(
+            w,
+            "consumed"
+                | "redeemed"
+                | "spent"
+                | "void"
+                | "voided"
+                | "burned"
+                | "burnt"
+                | "exhausted"
+                | "invalidated"
+        )
     });
     // `"used": true`, `"uses_remaining": 0`, `"trips_left": 0`.
     let list: Vec<&str> = words().collect();
-    said || list.windows(2).any(|w| matches!(w, ["used", "true"] | ["left" | "remaining", "0"]))
+    said || list
+        .windows(2)
+        .any(|w| matches!(w, ["used", "true"] | ["left" | "remaining", "0"]))
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -96,11 +118,19 @@ impl Survey {
                 self.once |= own == Uses::Once;
                 let session = entries.iter().any(|(name, _)| {
                     let name = naming::words(name).join(" ");
-                    ["token type", "refresh token", "scope", "scopes", "permissions"].contains(&name.as_str())
+                    [
+                        "token type",
+                        "refresh token",
+                        "scope",
+                        "scopes",
+                        "permissions",
+                    ]
+                    .contains(&name.as_str())
                 });
                 // Where a name says what is the credential, the other values are not.
                 let named = entries.iter().any(|(name, value)| {
-                    is_credential_name(&Names::of(name)) && value.as_text().is_some_and(looks_issued)
+                    is_credential_name(&Names::of(name))
+                        && value.as_text().is_some_and(looks_issued)
                 });
                 for (name, value) in entries {
                     let names = Names::of(name);
@@ -127,20 +157,36 @@ impl Survey {
         }
     }
 
-    fn field(&mut self, path: &str, names: &Names, value: &str, uses: Uses, session: bool, named: bool) {
+    fn field(
+        &mut self,
+        path: &str,
+        names: &Names,
+        value: &str,
+        uses: Uses,
+        session: bool,
+        named: bool,
+    ) {
         if names.is_uniqueness_key() && !names.has(&["nonce"]) {
             return;
         }
         let is_named = is_credential_name(names);
         match uses {
             Uses::Many => self.reusable.push(value.to_owned()),
-            Uses::Once if is_named || !named && (shape::randomness(value) > Randomness::None || names.has(&["id", "source", "key"])) => {
+            Uses::Once
+                if is_named
+                    || !named
+                        && (shape::randomness(value) > Randomness::None
+                            || names.has(&["id", "source", "key"])) =>
+            {
                 self.add(path, value);
             }
             Uses::Unsaid if is_named && !session => {
-                let token = shape::randomness(value) > Randomness::None || token::read(value).is_ok();
+                let token =
+                    shape::randomness(value) > Randomness::None || token::read(value).is_ok();
                 // An approval is for one thing unless it says otherwise, whatever it looks like.
-                let one_deed = names.has(&["approval", "otp", "grant", "consent", "permit", "passcode"]) && is_code(value);
+                let one_deed = names
+                    .has(&["approval", "otp", "grant", "consent", "permit", "passcode"])
+                    && is_code(value);
                 if (token && !names.has(&["code"])) || one_deed {
                     self.add(path, value);
                 }
@@ -178,7 +224,10 @@ impl Survey {
     /// The parts of a URL that is good for one use which make it so.
     fn address(&mut self, path: &str, address: &Value<'_>) {
         let mut part = |value: &Value<'_>| {
-            if let Some(text) = value.as_text().filter(|t| shape::randomness(t) > Randomness::None) {
+            if let Some(text) = value
+                .as_text()
+                .filter(|t| shape::randomness(t) > Randomness::None)
+            {
                 self.add(path, text);
             }
         };
@@ -220,8 +269,20 @@ fn is_code(text: &str) -> bool {
 }
 
 fn is_session_token(names: &Names) -> bool {
-    names.has(&["access", "session", "refresh", "csrf", "xsrf", "bearer", "page", "next", "continuation", "sync", "cursor", "api"])
-        || names.own == ["id", "token"]
+    names.has(&[
+        "access",
+        "session",
+        "refresh",
+        "csrf",
+        "xsrf",
+        "bearer",
+        "page",
+        "next",
+        "continuation",
+        "sync",
+        "cursor",
+        "api",
+    ]) || names.own == ["id", "token"]
 }
 
 /// How often what stands in an object may be used, as the object says.
@@ -237,21 +298,45 @@ fn uses(entries: &[(std::borrow::Cow<'_, str>, Value<'_>)]) -> Uses {
             _ => None,
         };
         let said = match (joined.as_str(), truth) {
-            ("single use" | "one time" | "onetime" | "one time use" | "once" | "singleuse" | "one shot" | "consumable" | "burn after use" | "valid once" | "once only" | "use once" | "disposable", Some(once)) => {
-                Some(if once { Uses::Once } else { Uses::Many })
-            }
+            (
+                "single use" | "one time" | "onetime" | "one time use" | "once" | "singleuse"
+                | "one shot" | "consumable" | "burn after use" | "valid once" | "once only"
+                | "use once" | "disposable",
+                Some(once),
+            ) => Some(if once { Uses::Once } else { Uses::Many }),
             ("reusable" | "multi use" | "multiuse" | "renewable", Some(many)) => {
                 Some(if many { Uses::Many } else { Uses::Once })
             }
             _ => None,
         };
-        let counts = words.iter().any(|w| COUNTED.contains(&naming::singular(w).as_str()));
-        let left = words.iter().any(|w| ["left", "remaining"].contains(&w.as_str())) && !words.iter().any(|w| UNCOUNTED.contains(&w.as_str()));
-        let limits = words.iter().any(|w| ["max", "allowed", "limit", "valid", "total", "permitted", "maximum"].contains(&w.as_str()));
-        let number = value.scalar().and_then(|v| Decimal::read(&v)).and_then(|d| d.integer());
+        let counts = words
+            .iter()
+            .any(|w| COUNTED.contains(&naming::singular(w).as_str()));
+        let left = words
+            .iter()
+            .any(|w| ["left", "remaining"].contains(&w.as_str()))
+            && !words.iter().any(|w| UNCOUNTED.contains(&w.as_str()));
+        let limits = words.iter().any(|w| {
+            [
+                "max",
+                "allowed",
+                "limit",
+                "valid",
+                "total",
+                "permitted",
+                "maximum",
+            ]
+            .contains(&w.as_str())
+        });
+        let number = value
+            .scalar()
+            .and_then(|v| Decimal::read(&v))
+            .and_then(|d| d.integer());
         let counted = match number {
             Some(1) if left || counts && (limits || words.len() == 1) => Some(Uses::Once),
-            Some(n) if n > 1 && (left || counts && (limits || words.len() == 1)) => Some(Uses::Many),
+            Some(n) if n > 1 && (left || counts && (limits || words.len() == 1)) => {
+                Some(Uses::Many)
+            }
             _ => None,
         };
         let text = value.as_text().filter(|t| t.len() < 200).and_then(|t| {
@@ -275,26 +360,103 @@ fn uses(entries: &[(std::borrow::Cow<'_, str>, Value<'_>)]) -> Uses {
 
 /// Things that are counted where a credential is good for a number of them.
 const COUNTED: &[&str] = &[
-    "use", "usage", "redemption", "trip", "entry", "admission", "charge", "ride", "claim", "login", "attempt", "time", "activation",
-    "visit", "load", "shipment", "delivery", "night", "scan", "download", "upload", "transfer", "withdrawal", "vote", "run", "push",
-    "deployment", "operation", "request", "call", "deletion", "print", "test", "dose", "release", "booking", "order", "payment", "deed",
+    "use",
+    "usage",
+    "redemption",
+    "trip",
+    "entry",
+    "admission",
+    "charge",
+    "ride",
+    "claim",
+    "login",
+    "attempt",
+    "time",
+    "activation",
+    "visit",
+    "load",
+    "shipment",
+    "delivery",
+    "night",
+    "scan",
+    "download",
+    "upload",
+    "transfer",
+    "withdrawal",
+    "vote",
+    "run",
+    "push",
+    "deployment",
+    "operation",
+    "request",
+    "call",
+    "deletion",
+    "print",
+    "test",
+    "dose",
+    "release",
+    "booking",
+    "order",
+    "payment",
+    "deed",
 ];
 
 /// Words of a remainder that is no number of uses.
-const UNCOUNTED: &[&str] = &["day", "days", "hours", "minutes", "seconds", "balance", "amount", "credit", "stock", "quota", "time", "ttl", "percent", "budget"];
+const UNCOUNTED: &[&str] = &[
+    "day", "days", "hours", "minutes", "seconds", "balance", "amount", "credit", "stock", "quota",
+    "time", "ttl", "percent", "budget",
+];
 
 fn says_many(lower: &str) -> bool {
-    ["any number", "unlimited", "reusable", "multiple times", "as often as", "many times", "until it expires", "multi-use", "multiple use", "standing approval", "long-lived"]
-        .iter()
-        .any(|p| lower.contains(p))
+    [
+        "any number",
+        "unlimited",
+        "reusable",
+        "multiple times",
+        "as often as",
+        "many times",
+        "until it expires",
+        "multi-use",
+        "multiple use",
+        "standing approval",
+        "long-lived",
+    ]
+    .iter()
+    .any(|p| lower.contains(p))
 }
 
 fn says_once(lower: &str) -> bool {
     const PHRASES: &[&str] = &[
-        "single use", "single-use", "one use", "one-time", "one time", "once", "valid for one", "good for one",
-        "good for a single", "for a single", "single upload", "only one", "one confirmation", "one push", "one redemption",
-        "card_nonce", "not be used again", "cannot be reused", "usable once", "one single", "unused", "unspent", "unredeemed",
-        "consumed when", "consumed by", "burned", "used up", "exactly one", "just one", "only for one",
+        "single use",
+        "single-use",
+        "one use",
+        "one-time",
+        "one time",
+        "once",
+        "valid for one",
+        "good for one",
+        "good for a single",
+        "for a single",
+        "single upload",
+        "only one",
+        "one confirmation",
+        "one push",
+        "one redemption",
+        "card_nonce",
+        "not be used again",
+        "cannot be reused",
+        "usable once",
+        "one single",
+        "unused",
+        "unspent",
+        "unredeemed",
+        "consumed when",
+        "consumed by",
+        "burned",
+        "used up",
+        "exactly one",
+        "just one",
+        "only for one",
     ];
     PHRASES.iter().any(|p| lower.contains(p)) || (lower.starts_with("one ") && lower.len() < 40)
 }
@@ -319,17 +481,50 @@ mod tests {
     #[test]
     fn what_is_issued() {
         for (json, wanted) in [
-            (r#"{"approval_token":"apv_7Hq2LmZ09xTtR4","valid_uses":1}"#, vec!["apv_7Hq2LmZ09xTtR4"]),
-            (r#"{"source_id":"cnon:demo-ok-h7Qw2","single_use":true,"card":{"last_4":"0021"}}"#, vec!["cnon:demo-ok-h7Qw2"]),
-            (r#"{"sent_to":"account owner","uses":1,"code":"481920"}"#, vec!["481920"]),
-            (r#"{"id":"otk_d53958273e1ab44fef0baf12","object":"token","one_time":true}"#, vec!["otk_d53958273e1ab44fef0baf12"]),
-            (r#"{"code":"AUTUMN10","max_redemptions":50000,"redemptions_left":48212}"#, vec![]),
-            (r#"{"code":"VCH-8H2K-PP04","max_redemptions":1,"redemptions_left":1}"#, vec!["VCH-8H2K-PP04"]),
-            (r#"{"cards":[{"id":"ccof:demo-4kd81","reusable":true}]}"#, vec![]),
-            (r#"{"access_token":"sess-8f7a6b5c4d3e2f10","token_type":"bearer","expires_in":3600}"#, vec![]),
-            (r#"{"payments":[{"payment_id":"6a1f0f0e-45b7-4d13-b76c-3c1a0e7b5f11","amount":200}]}"#, vec![]),
-            (r#"{"otp":"294817","valid_for":"one confirmation"}"#, vec!["294817"]),
-            (r#"{"ticket":"tk-01HV5Z2Q7M8N9P0R","note":"good for a single upload"}"#, vec!["tk-01HV5Z2Q7M8N9P0R"]),
+            (
+                r#"{"approval_token":"apv_7Hq2LmZ09xTtR4","valid_uses":1}"#,
+                vec!["apv_7Hq2LmZ09xTtR4"],
+            ),
+            (
+                r#"{"source_id":"cnon:demo-ok-h7Qw2","single_use":true,"card":{"last_4":"0021"}}"#,
+                vec!["cnon:demo-ok-h7Qw2"],
+            ),
+            (
+                r#"{"sent_to":"account owner","uses":1,"code":"481920"}"#,
+                vec!["481920"],
+            ),
+            (
+                r#"{"id":"otk_d53958273e1ab44fef0baf12","object":"token","one_time":true}"#,
+                vec!["otk_d53958273e1ab44fef0baf12"],
+            ),
+            (
+                r#"{"code":"AUTUMN10","max_redemptions":50000,"redemptions_left":48212}"#,
+                vec![],
+            ),
+            (
+                r#"{"code":"VCH-8H2K-PP04","max_redemptions":1,"redemptions_left":1}"#,
+                vec!["VCH-8H2K-PP04"],
+            ),
+            (
+                r#"{"cards":[{"id":"ccof:demo-4kd81","reusable":true}]}"#,
+                vec![],
+            ),
+            (
+                r#"{"access_token":"sess-8f7a6b5c4d3e2f10","token_type":"bearer","expires_in":3600}"#,
+                vec![],
+            ),
+            (
+                r#"{"payments":[{"payment_id":"6a1f0f0e-45b7-4d13-b76c-3c1a0e7b5f11","amount":200}]}"#,
+                vec![],
+            ),
+            (
+                r#"{"otp":"294817","valid_for":"one confirmation"}"#,
+                vec!["294817"],
+            ),
+            (
+                r#"{"ticket":"tk-01HV5Z2Q7M8N9P0R","note":"good for a single upload"}"#,
+                vec!["tk-01HV5Z2Q7M8N9P0R"],
+            ),
         ] {
             assert_eq!(values(&mcp(json)), wanted, "{json}");
         }
@@ -345,7 +540,9 @@ mod tests {
             })
         };
         assert_eq!(
-            values(&text("approval pgate1-e0c18740f2d61f6c (protected branches, valid for one push)\n")),
+            values(&text(
+                "approval pgate1-e0c18740f2d61f6c (protected branches, valid for one push)\n"
+            )),
             ["pgate1-e0c18740f2d61f6c"]
         );
         assert!(values(&text("[main 4c1d9ab] Fix rounding\n")).is_empty());

@@ -39,7 +39,10 @@ pub(super) const DEEPEST: usize = 6;
 /// Decodes a body by its content type, or by what it looks like.
 pub(super) fn body<'a>(content_type: Option<&str>, body: &'a Body) -> Value<'a> {
     if !body.is_whole() || body.kept.len() > MOST_BYTES {
-        return Value::Opaque(Cow::Owned(format!("{} bytes, sha256 {}", body.len, body.digest)));
+        return Value::Opaque(Cow::Owned(format!(
+            "{} bytes, sha256 {}",
+            body.len, body.digest
+        )));
     }
     let kind = content_type.map(mime::media_type).unwrap_or_default();
     if kind.starts_with("multipart/")
@@ -58,7 +61,9 @@ pub(super) fn content<'a>(content_type: Option<&str>, text: &'a str, depth: usiz
     let kind = content_type.map(mime::media_type).unwrap_or_default();
     let decoded = match kind.as_str() {
         k if k.ends_with("/json") || k.ends_with("+json") => json::read(text),
-        k if k.ends_with("ndjson") || k.ends_with("jsonl") || k.ends_with("json-seq") => json::read_lines(text),
+        k if k.ends_with("ndjson") || k.ends_with("jsonl") || k.ends_with("json-seq") => {
+            json::read_lines(text)
+        }
         // Clients that send JSON under this type are common; no form starts like JSON.
         "application/x-www-form-urlencoded"
             if bounded_form(text) && !text.trim_start().starts_with(['{', '[']) =>
@@ -130,10 +135,15 @@ pub(super) fn inner(one: &str, two: &str, hints: &Hints<'_>) -> Option<Inner> {
         let two = read(two).ok()?;
         Some(Inner { kind, one, two })
     };
-    let start = |set: &[char]| one.trim_start().starts_with(set) && two.trim_start().starts_with(set);
+    let start =
+        |set: &[char]| one.trim_start().starts_with(set) && two.trim_start().starts_with(set);
     if start(&['{', '[']) {
         if let Some(found) = both("JSON in text", &|t| json::read(t).map(Value::into_owned))
-            .or_else(|| both("lines of JSON", &|t| json::read_lines(t).map(Value::into_owned)))
+            .or_else(|| {
+                both("lines of JSON", &|t| {
+                    json::read_lines(t).map(Value::into_owned)
+                })
+            })
         {
             return Some(found);
         }
@@ -185,7 +195,8 @@ pub(super) fn inner(one: &str, two: &str, hints: &Hints<'_>) -> Option<Inner> {
             return Some(found);
         }
     }
-    let yaml_named = matches!(hints.extension, Some("yaml" | "yml")) || names.has(&["yaml", "manifest", "manifests"]);
+    let yaml_named = matches!(hints.extension, Some("yaml" | "yml"))
+        || names.has(&["yaml", "manifest", "manifests"]);
     if yaml_named || (yaml::looks_like(one) && yaml::looks_like(two)) {
         if let Some(found) = both("YAML", &yaml::read) {
             return Some(found);
