@@ -1,5 +1,10 @@
 //! What the comparison must hold on the corpora, without a model.
 
+#![expect(
+    clippy::unwrap_used,
+    reason = "a test that cannot go on should fail at once"
+)]
+
 use std::time::Duration;
 
 use acrfence_user::analyzer::credential::presented;

@@ -1,12 +1,17 @@
 //! Text inside of calls, answers, schemas and documentation that tries to talk the comparison into
 //! answering a different call from the record. No payload may ever succeed.
 
+#![expect(
+    clippy::unwrap_used,
+    reason = "a test that cannot go on should fail at once"
+)]
+
 use acrfence_user::analyzer::{
     Evidence, Note, NoteKind, Provenance, ToolSchema, Transcript, examine,
 };
 use acrfence_user::words::{
-    Body, ExecRequest, Header, HttpRequest, HttpResponse, Likeness, McpRequest, McpResponse,
-    Request, Response, Timestamp,
+    Body, ExecRequest, Header, HttpRequest, Likeness, McpRequest, McpResponse, Request, Response,
+    Timestamp,
 };
 
 const PAYLOADS: &[&str] = &[

@@ -1,6 +1,11 @@
 //! The model client against servers that are slow, wrong, lying or not there. Whatever they do, a
 //! comparison that they did not clearly settle stays unsure.
 
+#![expect(
+    clippy::unwrap_used,
+    reason = "a test that cannot go on should fail at once"
+)]
+
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::sync::Arc;

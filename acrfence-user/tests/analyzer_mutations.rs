@@ -1,6 +1,11 @@
 //! Thousands of edits of the corpora with known answers: edits that change what a call means must
 //! never be answered from the record, edits of spelling must always be recognised.
 
+#![expect(
+    clippy::unwrap_used,
+    reason = "a test that cannot go on should fail at once"
+)]
+
 use acrfence_user::analyzer::Settled;
 use acrfence_user::analyzer::judge::{conclude, examine_pair};
 use acrfence_user::analyzer::pairs::{self, Pair, PairVerdict};

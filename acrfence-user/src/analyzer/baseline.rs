@@ -6,8 +6,11 @@ use super::pairs::{Pair, PairVerdict};
 use super::value::Value;
 use crate::words::{Header, Request};
 
-/// Name and rule of every baseline that needs no model.
-pub const BASELINES: [(&str, fn(&Pair) -> PairVerdict); 3] = [
+/// A name and a rule.
+pub type Baseline = (&'static str, fn(&Pair) -> PairVerdict);
+
+/// Every baseline that needs no model.
+pub const BASELINES: [Baseline; 3] = [
     ("exact bytes", exact_bytes),
     ("idempotency key only", idempotency_key),
     ("all fields equal", all_fields_equal),

@@ -14,7 +14,7 @@ pub fn headline(comparison: &Comparison) -> String {
             .fields
             .iter()
             .filter(|f| f.class == class)
-            .map(|f| place(f))
+            .map(place)
             .collect()
     };
     match comparison.likeness {

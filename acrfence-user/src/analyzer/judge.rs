@@ -134,7 +134,7 @@ pub fn spent(pair: &Pair) -> Option<Secret> {
     }
     let mut named: Vec<Secret> = shared
         .into_iter()
-        .filter(|s| credential::is_named_credential(s))
+        .filter(credential::is_named_credential)
         .collect();
     if named.len() == 1 { named.pop() } else { None }
 }

@@ -261,9 +261,9 @@ fn said(statement: &str) -> Vec<Note> {
     let text = statement.to_lowercase();
     let has = |list: &[&str]| list.iter().any(|phrase| text.contains(phrase));
     let mut notes = Vec::new();
-    if has(&ORDERED) {
+    if has(ORDERED) {
         notes.push(note(NoteKind::Ordered, statement));
-    } else if has(&UNORDERED) {
+    } else if has(UNORDERED) {
         notes.push(note(NoteKind::Unordered, statement));
     }
     let shown = has(&[
@@ -280,7 +280,7 @@ fn said(statement: &str) -> Vec<Note> {
         "not displayed",
         "never appears",
     ]);
-    if shown || has(&MEANINGFUL) {
+    if shown || has(MEANINGFUL) {
         notes.push(note(NoteKind::Meaningful, statement));
     } else {
         let unique = text.contains("unique")
@@ -296,7 +296,7 @@ fn said(statement: &str) -> Vec<Note> {
                 "among",
                 "across",
             ]);
-        if unique || has(&FRESH) {
+        if unique || has(FRESH) {
             notes.push(note(NoteKind::FreshPerCall, statement));
         }
     }

@@ -152,7 +152,7 @@ impl<'e> Context<'e> {
             let mut echo = Echo::default();
             let mut room = MOST_ECHOES;
             for tree in self.answer.map(trees).unwrap_or_default() {
-                collect(&tree, "", &mut echo, &mut room);
+                collect(&tree, &mut echo, &mut room);
             }
             echo
         })
@@ -199,7 +199,7 @@ pub(in crate::analyzer) fn trees(answer: &Response) -> Vec<Value<'_>> {
     }
 }
 
-fn collect(tree: &Value<'_>, name: &str, echo: &mut Echo, room: &mut usize) {
+fn collect(tree: &Value<'_>, echo: &mut Echo, room: &mut usize) {
     if *room == 0 {
         return;
     }
@@ -211,12 +211,10 @@ fn collect(tree: &Value<'_>, name: &str, echo: &mut Echo, room: &mut usize) {
                     .entry(naming::words(name).concat())
                     .or_default()
                     .push(value.clone().into_owned());
-                collect(value, name, echo, room);
+                collect(value, echo, room);
             }
         }
-        Value::List(items) => items
-            .iter()
-            .for_each(|item| collect(item, name, echo, room)),
+        Value::List(items) => items.iter().for_each(|item| collect(item, echo, room)),
         Value::Text(text) => {
             for piece in spelling::pieces(text) {
                 if piece.len() >= 32 && piece.bytes().all(|b| b.is_ascii_hexdigit()) {

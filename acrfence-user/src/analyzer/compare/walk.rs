@@ -422,13 +422,13 @@ impl<'c> Walk<'c> {
                 })
                 .map(|(n, v)| (n.to_string(), v.scalar().unwrap_or_default().into_owned()))
         };
-        let (unit_name, unit_a) = find(one, &UNITS)?;
-        let (other_unit, unit_b) = find(two, &UNITS)?;
+        let (unit_name, unit_a) = find(one, UNITS)?;
+        let (other_unit, unit_b) = find(two, UNITS)?;
         if unit_a == unit_b || unit_name != other_unit {
             return None;
         }
-        let (value_name, value_a) = find(one, &VALUES)?;
-        let (other_value, value_b) = find(two, &VALUES)?;
+        let (value_name, value_a) = find(one, VALUES)?;
+        let (other_value, value_b) = find(two, VALUES)?;
         if value_name != other_value {
             return None;
         }

@@ -16,7 +16,7 @@ use crate::words::{Request, Response};
 pub fn issued(response: &Response) -> Vec<Secret> {
     let mut survey = Survey::default();
     for tree in trees(response) {
-        survey.tree("answer", &Names::default(), &tree, Uses::Unsaid, 0);
+        survey.tree("answer", &tree, Uses::Unsaid, 0);
     }
     let reusable = survey.reusable;
     survey.found.retain(|s| !reusable.contains(&s.value));
@@ -28,7 +28,7 @@ pub fn issued(response: &Response) -> Vec<Secret> {
 pub fn vouched(request: &Request, response: &Response) -> Vec<Secret> {
     let mut survey = Survey::default();
     for tree in trees(response) {
-        survey.tree("answer", &Names::default(), &tree, Uses::Unsaid, 0);
+        survey.tree("answer", &tree, Uses::Unsaid, 0);
     }
     if !survey.once || !survey.found.is_empty() {
         return Vec::new();
@@ -107,7 +107,7 @@ struct Survey {
 }
 
 impl Survey {
-    fn tree(&mut self, path: &str, names: &Names, tree: &Value<'_>, around: Uses, depth: usize) {
+    fn tree(&mut self, path: &str, tree: &Value<'_>, around: Uses, depth: usize) {
         if depth > 32 || self.found.len() >= MOST_SECRETS || self.reusable.len() >= MOST_SECRETS {
             return;
         }
@@ -144,12 +144,12 @@ impl Survey {
                         let session = session || is_session_token(&names);
                         self.field(&path, &names, text, uses, session, named);
                     }
-                    self.tree(&path, &names, value, uses, depth + 1);
+                    self.tree(&path, value, uses, depth + 1);
                 }
             }
             Value::List(items) => {
                 for (i, item) in items.iter().enumerate() {
-                    self.tree(&format!("{path}[{i}]"), names, item, around, depth + 1);
+                    self.tree(&format!("{path}[{i}]"), item, around, depth + 1);
                 }
             }
             Value::Text(text) if text.contains(char::is_whitespace) => self.prose(path, text),

@@ -72,22 +72,6 @@ pub(in crate::analyzer) fn blocks(text: &str) -> Result<Value<'static>, Undecoda
     }
 }
 
-/// The name and value of a line such as `UID:abc`, `max_sessions = 400`, `# generated: …`.
-pub(in crate::analyzer) fn named(line: &str) -> Option<(&str, &str)> {
-    let line = line
-        .trim()
-        .trim_start_matches(['#', ';', '/', '*', '-', ' ']);
-    let at = line.find([':', '='])?;
-    let (name, value) = (line[..at].trim(), line[at + 1..].trim());
-    let word = !name.is_empty()
-        && name.len() <= 64
-        && name
-            .bytes()
-            .all(|b| b.is_ascii_alphanumeric() || b"_-. \"'".contains(&b))
-        && name.bytes().filter(|b| *b == b' ').count() <= 2;
-    (word && !value.is_empty()).then_some((name.trim_matches(['"', '\'']), value))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -114,13 +98,5 @@ mod tests {
         ] {
             assert!(blocks(bad).is_err(), "{bad}");
         }
-    }
-
-    #[test]
-    fn lines_have_names() {
-        assert_eq!(named("max_sessions = 400"), Some(("max_sessions", "400")));
-        assert_eq!(named("# generated: now"), Some(("generated", "now")));
-        assert_eq!(named("The quick brown fox jumps: high"), None);
-        assert_eq!(named("plain"), None);
     }
 }

@@ -362,7 +362,7 @@ fn words_decoded(value: &str) -> String {
         match decoded {
             Some((text, tail)) => {
                 // Blanks between two encoded words are not part of the text.
-                if !(before.trim().is_empty() && !out.is_empty()) {
+                if !before.trim().is_empty() || out.is_empty() {
                     out.push_str(before);
                 }
                 out.push_str(&text);

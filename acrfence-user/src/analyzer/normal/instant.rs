@@ -81,11 +81,13 @@ fn epoch(text: &str) -> Option<Instant> {
         nanos += fraction.parse::<i128>().ok()? * step;
     }
     // 2001 to 2100: other ten-digit numbers are phone numbers and ids.
-    (nanos >= 1_000_000_000 * SECOND && nanos < 4_102_444_800 * SECOND).then_some(Instant {
-        nanos,
-        zoned: true,
-        step: step.max(1),
-    })
+    (1_000_000_000 * SECOND..4_102_444_800 * SECOND)
+        .contains(&nanos)
+        .then_some(Instant {
+            nanos,
+            zoned: true,
+            step: step.max(1),
+        })
 }
 
 fn iso(text: &str) -> Option<Instant> {
@@ -174,7 +176,6 @@ fn clock(text: &str, separator: &str) -> Option<(i128, Option<i128>, i128)> {
         return None;
     }
     let mut of_day = i128::from(hour * 3600 + minute * 60 + second) * SECOND;
-    let mut rest = rest;
     if let Some(fraction) = rest.strip_prefix(['.', ',']) {
         let end = fraction
             .find(|c: char| !c.is_ascii_digit())

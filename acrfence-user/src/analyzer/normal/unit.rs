@@ -57,10 +57,10 @@ pub(in crate::analyzer) fn with_unit(
     let says = |words: &[&str]| name.iter().any(|w| words.contains(&w.as_str()));
     // One letter alone means several things; only what the field is about tells which.
     let unit = match unit {
-        "m" if says(&TIME_WORDS) => "min",
-        "m" if says(&LENGTH_WORDS) => "metre",
+        "m" if says(TIME_WORDS) => "min",
+        "m" if says(LENGTH_WORDS) => "metre",
         "m" => return None,
-        "M" | "G" | "K" | "k" | "T" if says(&STORAGE_WORDS) => {
+        "M" | "G" | "K" | "k" | "T" if says(STORAGE_WORDS) => {
             return storage_letter(number, unit);
         }
         other => other,
