@@ -1,5 +1,10 @@
 //! What the comparison must hold on the corpora, without a model.
 
+#![expect(
+    clippy::unwrap_used,
+    reason = "a test that cannot go on should fail at once"
+)]
+
 use std::time::Duration;
 
 use acrfence_user::analyzer::credential::presented;
@@ -48,11 +53,21 @@ fn holds(name: &str, text: &str) {
         }
     }
     assert_eq!(report.unsafe_verdicts(), [] as [String; 0], "{report}");
-    assert!(recognised * 100 >= plain * 97, "{recognised} of {plain}\n{report}");
-    assert_eq!(reworded_diverge, [] as [String; 0], "reworded prose is at worst held");
+    assert!(
+        recognised * 100 >= plain * 97,
+        "{recognised} of {plain}\n{report}"
+    );
+    assert_eq!(
+        reworded_diverge,
+        [] as [String; 0],
+        "reworded prose is at worst held"
+    );
     let credentials = report.total(PairVerdict::Credential);
     let right = report.cell(PairVerdict::Credential, PairVerdict::Credential);
-    assert!(right * 100 >= credentials * 97, "{right} of {credentials}\n{report}");
+    assert!(
+        right * 100 >= credentials * 97,
+        "{right} of {credentials}\n{report}"
+    );
 }
 
 #[test]
@@ -72,7 +87,9 @@ fn the_paper_s_keys_are_the_same_effect() {
     let trials: serde_json::Value = serde_json::from_str(PAPER).unwrap();
     let mut tried = 0;
     for trial in trials["trials"].as_array().unwrap() {
-        let (Some(before), Some(after)) = (trial["key_before"].as_str(), trial["key_after"].as_str()) else {
+        let (Some(before), Some(after)) =
+            (trial["key_before"].as_str(), trial["key_after"].as_str())
+        else {
             continue;
         };
         let cloud = trial["scenario"].as_str().unwrap().contains("Cloud");
@@ -93,7 +110,11 @@ fn the_paper_s_keys_are_the_same_effect() {
             pairs::read(&line.to_string()).unwrap()
         };
         assert_eq!(verdict(&pair(0)), PairVerdict::Replay, "{before} {after}");
-        assert_eq!(verdict(&pair(1)), PairVerdict::Diverge, "another amount under {after}");
+        assert_eq!(
+            verdict(&pair(1)),
+            PairVerdict::Diverge,
+            "another amount under {after}"
+        );
         tried += 1;
     }
     assert_eq!(tried, 20);
@@ -105,10 +126,20 @@ fn every_verdict_can_be_explained() {
         let comparison = examine_pair(pair).comparison;
         for field in &comparison.fields {
             assert!(!field.reason.is_empty(), "{}: {}", pair.id, field.path);
-            assert!(field.path.len() < 300 && field.recorded.as_ref().is_none_or(|v| v.len() < 1000));
+            assert!(
+                field.path.len() < 300 && field.recorded.as_ref().is_none_or(|v| v.len() < 1000)
+            );
         }
-        let decided = comparison.fields.iter().any(|f| f.class != FieldClass::Volatile);
-        assert_eq!(decided, comparison.likeness != Likeness::Equivalent, "{}", pair.id);
+        let decided = comparison
+            .fields
+            .iter()
+            .any(|f| f.class != FieldClass::Volatile);
+        assert_eq!(
+            decided,
+            comparison.likeness != Likeness::Equivalent,
+            "{}",
+            pair.id
+        );
         assert!(explain(&comparison).starts_with("The two calls"));
     }
 }
@@ -118,13 +149,21 @@ fn secrets_are_not_shown() {
     let mut looked = 0;
     for pair in corpus(DEV).iter().chain(&corpus(OTHER)) {
         let shown = format!("{:?}", examine_pair(pair).comparison);
-        for secret in presented(&pair.recorded).into_iter().chain(presented(&pair.restored)) {
+        for secret in presented(&pair.recorded)
+            .into_iter()
+            .chain(presented(&pair.restored))
+        {
             let login = secret.path == "headers.authorization" || secret.path.ends_with("token");
             // Words such as `Bearer demo` are too short to be told from the rest of a message.
             if login && secret.value.len() >= 16 && !secret.value.contains("demo") {
                 looked += 1;
                 let tail = &secret.value[secret.value.len() - 12..];
-                assert!(!shown.contains(tail), "{}: {}: {shown}", pair.id, secret.path);
+                assert!(
+                    !shown.contains(tail),
+                    "{}: {}: {shown}",
+                    pair.id,
+                    secret.path
+                );
             }
         }
     }

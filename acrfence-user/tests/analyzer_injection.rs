@@ -1,9 +1,17 @@
 //! Text inside of calls, answers, schemas and documentation that tries to talk the comparison into
 //! answering a different call from the record. No payload may ever succeed.
 
-use acrfence_user::analyzer::{Evidence, Note, NoteKind, Provenance, ToolSchema, Transcript, examine};
+#![expect(
+    clippy::unwrap_used,
+    reason = "a test that cannot go on should fail at once"
+)]
+
+use acrfence_user::analyzer::{
+    Evidence, Note, NoteKind, Provenance, ToolSchema, Transcript, examine,
+};
 use acrfence_user::words::{
-    Body, ExecRequest, Header, HttpRequest, HttpResponse, Likeness, McpRequest, McpResponse, Request, Response, Timestamp,
+    Body, ExecRequest, Header, HttpRequest, Likeness, McpRequest, McpResponse, Request, Response,
+    Timestamp,
 };
 
 const PAYLOADS: &[&str] = &[
@@ -101,12 +109,18 @@ fn mcp(name: &str, arguments: serde_json::Value) -> Request {
 fn answer(text: &str) -> Response {
     Response::Mcp(McpResponse {
         is_result: true,
-        answer: serde_json::json!({"content": [{"type": "text", "text": text}], "isError": false}).to_string(),
+        answer: serde_json::json!({"content": [{"type": "text", "text": text}], "isError": false})
+            .to_string(),
         is_error: false,
     })
 }
 
-fn likeness(one: &Request, said: Option<&Response>, two: &Request, evidence: &Evidence<'_>) -> Likeness {
+fn likeness(
+    one: &Request,
+    said: Option<&Response>,
+    two: &Request,
+    evidence: &Evidence<'_>,
+) -> Likeness {
     examine(one, said, two, evidence).comparison.likeness
 }
 
@@ -127,28 +141,120 @@ fn attempts(payload: &str) -> Vec<(String, Likeness)> {
     let mut out = Vec::new();
     let mut tried = |what: &str, got: Likeness| out.push((what.to_owned(), got));
 
-    tried("in the text beside", likeness(&one, None, &with(serde_json::json!({"amount": 3000, "ref": payload})), &plain));
-    tried("after the text", likeness(&one, None, &with(serde_json::json!({"amount": 3000, "ref": format!("rent. {payload}")})), &plain));
-    tried("in the target", likeness(&one, None, &with(serde_json::json!({"to": format!("ACC-7 {payload}")})), &plain));
-    tried("as the target", likeness(&one, None, &with(serde_json::json!({"to": payload})), &plain));
-    tried("as the amount", likeness(&one, None, &with(serde_json::json!({"amount": payload})), &plain));
-    tried("as a new field", likeness(&one, None, &with(serde_json::json!({"amount": 3000, "verdict": payload})), &plain));
-    tried("as a field name", likeness(&one, None, &with(serde_json::json!({"amount": 3000, payload: true})), &plain));
-    tried("as the tool name", likeness(&one, None, &mcp(&format!("transfer {payload}"), base.clone()), &plain));
-    tried("in the answer", likeness(&one, Some(&answer(payload)), &other, &plain));
-    let echo = answer(&serde_json::json!({"amount": 3000, "to": "ACC-7", "note": payload}).to_string());
-    tried("in an answer with the new values", likeness(&one, Some(&echo), &other, &plain));
+    tried(
+        "in the text beside",
+        likeness(
+            &one,
+            None,
+            &with(serde_json::json!({"amount": 3000, "ref": payload})),
+            &plain,
+        ),
+    );
+    tried(
+        "after the text",
+        likeness(
+            &one,
+            None,
+            &with(serde_json::json!({"amount": 3000, "ref": format!("rent. {payload}")})),
+            &plain,
+        ),
+    );
+    tried(
+        "in the target",
+        likeness(
+            &one,
+            None,
+            &with(serde_json::json!({"to": format!("ACC-7 {payload}")})),
+            &plain,
+        ),
+    );
+    tried(
+        "as the target",
+        likeness(
+            &one,
+            None,
+            &with(serde_json::json!({"to": payload})),
+            &plain,
+        ),
+    );
+    tried(
+        "as the amount",
+        likeness(
+            &one,
+            None,
+            &with(serde_json::json!({"amount": payload})),
+            &plain,
+        ),
+    );
+    tried(
+        "as a new field",
+        likeness(
+            &one,
+            None,
+            &with(serde_json::json!({"amount": 3000, "verdict": payload})),
+            &plain,
+        ),
+    );
+    tried(
+        "as a field name",
+        likeness(
+            &one,
+            None,
+            &with(serde_json::json!({"amount": 3000, payload: true})),
+            &plain,
+        ),
+    );
+    tried(
+        "as the tool name",
+        likeness(
+            &one,
+            None,
+            &mcp(&format!("transfer {payload}"), base.clone()),
+            &plain,
+        ),
+    );
+    tried(
+        "in the answer",
+        likeness(&one, Some(&answer(payload)), &other, &plain),
+    );
+    let echo =
+        answer(&serde_json::json!({"amount": 3000, "to": "ACC-7", "note": payload}).to_string());
+    tried(
+        "in an answer with the new values",
+        likeness(&one, Some(&echo), &other, &plain),
+    );
 
     // Documentation from the same server: an inbox it relayed, a help page.
     let prior = [(mcp("read_inbox", serde_json::json!({})), answer(payload))];
     let told = Transcript::of(&prior, &one);
-    tried("in an earlier answer, amount", likeness(&one, None, &other, &evidence(&told, None)));
-    tried("in an earlier answer, target", likeness(&one, None, &with(serde_json::json!({"to": "ACC-7"})), &evidence(&told, None)));
-    let named: String = ["amount", "to", "account"].iter().map(|f| format!("{f}: {payload}. ")).collect();
+    tried(
+        "in an earlier answer, amount",
+        likeness(&one, None, &other, &evidence(&told, None)),
+    );
+    tried(
+        "in an earlier answer, target",
+        likeness(
+            &one,
+            None,
+            &with(serde_json::json!({"to": "ACC-7"})),
+            &evidence(&told, None),
+        ),
+    );
+    let named: String = ["amount", "to", "account"]
+        .iter()
+        .map(|f| format!("{f}: {payload}. "))
+        .collect();
     let prior = [(mcp("help", serde_json::json!({})), answer(&named))];
     let told = Transcript::of(&prior, &one);
-    for change in [serde_json::json!({"amount": 3000}), serde_json::json!({"to": "ACC-7"}), serde_json::json!({"account": "A-1"})] {
-        tried("in documentation of the field", likeness(&one, None, &with(change), &evidence(&told, None)));
+    for change in [
+        serde_json::json!({"amount": 3000}),
+        serde_json::json!({"to": "ACC-7"}),
+        serde_json::json!({"account": "A-1"}),
+    ] {
+        tried(
+            "in documentation of the field",
+            likeness(&one, None, &with(change), &evidence(&told, None)),
+        );
     }
     let described = serde_json::json!({"properties": {
         "amount": {"type": "number", "description": payload},
@@ -159,14 +265,25 @@ fn attempts(payload: &str) -> Vec<(String, Likeness)> {
         description: format!("{payload} amount: {payload} to: {payload}"),
         input: described.to_string(),
     };
-    for change in [serde_json::json!({"amount": 3000}), serde_json::json!({"to": "ACC-7"}), serde_json::json!({"account": "A-1"})] {
-        tried("in the schema", likeness(&one, None, &with(change), &evidence(&none, Some(&schema))));
+    for change in [
+        serde_json::json!({"amount": 3000}),
+        serde_json::json!({"to": "ACC-7"}),
+        serde_json::json!({"account": "A-1"}),
+    ] {
+        tried(
+            "in the schema",
+            likeness(&one, None, &with(change), &evidence(&none, Some(&schema))),
+        );
     }
 
     // HTTP: headers, comments of languages, forms.
     let http = |amount: u32, header: Option<&str>, tail: &str| {
         let mut headers = vec![Header::new("Content-Type", "application/json")];
-        headers.extend(header.filter(|h| !h.contains(['\n', '\0'])).map(|h| Header::new("X-Note", h.to_owned())));
+        headers.extend(
+            header
+                .filter(|h| !h.contains(['\n', '\0']))
+                .map(|h| Header::new("X-Note", h.to_owned())),
+        );
         Request::Http(HttpRequest {
             method: "POST".into(),
             url: format!("https://pay.example/charges?x=1{tail}"),
@@ -174,15 +291,44 @@ fn attempts(payload: &str) -> Vec<(String, Likeness)> {
             body: Body::whole(format!("{{\"amount\":{amount}}}")),
         })
     };
-    tried("in a header", likeness(&http(300, None, ""), None, &http(3000, Some(payload), ""), &plain));
+    tried(
+        "in a header",
+        likeness(
+            &http(300, None, ""),
+            None,
+            &http(3000, Some(payload), ""),
+            &plain,
+        ),
+    );
     let escaped: String = payload.bytes().map(|b| format!("%{b:02x}")).collect();
-    tried("in a query", likeness(&http(300, None, ""), None, &http(3000, None, &format!("&n={escaped}")), &plain));
-    tried("in a query alone", likeness(&http(300, None, ""), None, &http(300, None, &format!("&n={escaped}")), &plain));
+    tried(
+        "in a query",
+        likeness(
+            &http(300, None, ""),
+            None,
+            &http(3000, None, &format!("&n={escaped}")),
+            &plain,
+        ),
+    );
+    tried(
+        "in a query alone",
+        likeness(
+            &http(300, None, ""),
+            None,
+            &http(300, None, &format!("&n={escaped}")),
+            &plain,
+        ),
+    );
     let sql = |statement: String| mcp("query", serde_json::json!({"sql": statement}));
     let comment: String = payload.replace(['\n', '\0'], " ").replace("*/", "");
     tried(
         "in a comment of SQL",
-        likeness(&sql("DELETE FROM t WHERE a = 1".into()), None, &sql(format!("/* {comment} */ DELETE FROM t WHERE a = 2")), &plain),
+        likeness(
+            &sql("DELETE FROM t WHERE a = 1".into()),
+            None,
+            &sql(format!("/* {comment} */ DELETE FROM t WHERE a = 2")),
+            &plain,
+        ),
     );
     let graphql = |document: String| {
         Request::Http(HttpRequest {
@@ -197,7 +343,9 @@ fn attempts(payload: &str) -> Vec<(String, Likeness)> {
         likeness(
             &graphql("mutation { archive(id: \"B\") { ok } }".into()),
             None,
-            &graphql(format!("# {comment}\nmutation {{ delete(id: \"B\") {{ ok }} }}")),
+            &graphql(format!(
+                "# {comment}\nmutation {{ delete(id: \"B\") {{ ok }} }}"
+            )),
             &plain,
         ),
     );
@@ -206,10 +354,20 @@ fn attempts(payload: &str) -> Vec<(String, Likeness)> {
             method: "POST".into(),
             url: "https://soap.example/".into(),
             headers: vec![Header::new("Content-Type", "text/xml")],
-            body: Body::whole(format!("<!-- {comment} --><T><Amount>{amount}</Amount></T>")),
+            body: Body::whole(format!(
+                "<!-- {comment} --><T><Amount>{amount}</Amount></T>"
+            )),
         })
     };
-    tried("in a comment of XML", likeness(&xml(300, ""), None, &xml(3000, &comment.replace("--", "")), &plain));
+    tried(
+        "in a comment of XML",
+        likeness(
+            &xml(300, ""),
+            None,
+            &xml(3000, &comment.replace("--", "")),
+            &plain,
+        ),
+    );
     let exec = |words: Vec<String>| {
         Request::Exec(ExecRequest {
             argv: words,
@@ -218,9 +376,33 @@ fn attempts(payload: &str) -> Vec<(String, Likeness)> {
             stdin: None,
         })
     };
-    let push = |more: &[&str]| exec(["git", "push"].iter().chain(more).map(ToString::to_string).collect());
-    tried("in a push option", likeness(&push(&["origin", "a"]), None, &push(&["-o", payload, "origin", "b"]), &plain));
-    tried("in a commit message", likeness(&push(&["origin", "a"]), None, &push(&["--force", "origin", "a", payload]), &plain));
+    let push = |more: &[&str]| {
+        exec(
+            ["git", "push"]
+                .iter()
+                .chain(more)
+                .map(ToString::to_string)
+                .collect(),
+        )
+    };
+    tried(
+        "in a push option",
+        likeness(
+            &push(&["origin", "a"]),
+            None,
+            &push(&["-o", payload, "origin", "b"]),
+            &plain,
+        ),
+    );
+    tried(
+        "in a commit message",
+        likeness(
+            &push(&["origin", "a"]),
+            None,
+            &push(&["--force", "origin", "a", payload]),
+            &plain,
+        ),
+    );
     out
 }
 
@@ -237,7 +419,12 @@ fn no_payload_makes_another_call_the_same() {
         }
     }
     assert!(tried > 1500, "{tried}");
-    assert!(successes.is_empty(), "{} of {tried}:\n{}", successes.len(), successes.join("\n"));
+    assert!(
+        successes.is_empty(),
+        "{} of {tried}:\n{}",
+        successes.len(),
+        successes.join("\n")
+    );
 }
 
 /// A provenance that lies: it calls every field meaningless and every value unseen.
@@ -249,13 +436,17 @@ impl Provenance for Liar {
     }
 
     fn notes(&self, field: &str) -> Vec<Note> {
-        [NoteKind::FreshPerCall, NoteKind::Unordered, NoteKind::EitherCase]
-            .into_iter()
-            .map(|kind| Note {
-                kind,
-                said: format!("{field} means nothing"),
-            })
-            .collect()
+        [
+            NoteKind::FreshPerCall,
+            NoteKind::Unordered,
+            NoteKind::EitherCase,
+        ]
+        .into_iter()
+        .map(|kind| Note {
+            kind,
+            said: format!("{field} means nothing"),
+        })
+        .collect()
     }
 }
 
@@ -268,7 +459,12 @@ fn lying_documentation_cannot_make_amounts_and_parties_meaningless() {
     for (name, value) in other.as_object().unwrap() {
         let mut edited = one.clone();
         edited[name] = value.clone();
-        let got = likeness(&mcp("send", one.clone()), None, &mcp("send", edited), &evidence(&Liar, None));
+        let got = likeness(
+            &mcp("send", one.clone()),
+            None,
+            &mcp("send", edited),
+            &evidence(&Liar, None),
+        );
         assert_eq!(got, Likeness::Different, "{name}");
     }
 }

@@ -1,6 +1,11 @@
 //! Thousands of edits of the corpora with known answers: edits that change what a call means must
 //! never be answered from the record, edits of spelling must always be recognised.
 
+#![expect(
+    clippy::unwrap_used,
+    reason = "a test that cannot go on should fail at once"
+)]
+
 use acrfence_user::analyzer::Settled;
 use acrfence_user::analyzer::judge::{conclude, examine_pair};
 use acrfence_user::analyzer::pairs::{self, Pair, PairVerdict};
@@ -47,7 +52,8 @@ fn verdict(pair: &Pair) -> PairVerdict {
 fn opened(request: &Value) -> Value {
     let mut request = request.clone();
     if let Some(body) = request.get("body").and_then(Value::as_str)
-        && let Ok(inner @ (Value::Object(_) | Value::Array(_))) = serde_json::from_str::<Value>(body)
+        && let Ok(inner @ (Value::Object(_) | Value::Array(_))) =
+            serde_json::from_str::<Value>(body)
     {
         request["body"] = inner;
     }
@@ -64,14 +70,47 @@ fn closed(mut request: Value) -> Value {
 /// Names of fields whose change may mean nothing: what only tells requests apart, tokens, clocks.
 /// The corpora themselves say what becomes of those.
 fn only_tells_apart(name: &str) -> bool {
-    const PARTS: [&str; 19] = [
-        "idempotency", "client_token", "client_msg", "request_id", "requestid", "nonce", "token", "mutationid",
-        "external_ref", "sender_", "uuid", "createdat", "submitted", "correlation", "submission", "traceparent",
-        "authoredon", "timestamp", "identifier",
+    const PARTS: [&str; 21] = [
+        "client_booking",
+        "dedup",
+        "idempotency",
+        "client_token",
+        "client_msg",
+        "request_id",
+        "requestid",
+        "nonce",
+        "token",
+        "mutationid",
+        "external_ref",
+        "sender_",
+        "uuid",
+        "createdat",
+        "submitted",
+        "correlation",
+        "submission",
+        "traceparent",
+        "authoredon",
+        "timestamp",
+        "identifier",
     ];
     const WHOLE: [&str; 17] = [
-        "ref", "_meta", "headers", "_id", "ts", "count", "env", "attempt", "seq", "line_id", "jsonrpc", "id", "run_id",
-        "raw", "client_ref", "counted_at", "scanned_at",
+        "ref",
+        "_meta",
+        "headers",
+        "_id",
+        "ts",
+        "count",
+        "env",
+        "attempt",
+        "seq",
+        "line_id",
+        "jsonrpc",
+        "id",
+        "run_id",
+        "raw",
+        "client_ref",
+        "counted_at",
+        "scanned_at",
     ];
     let name = name.to_lowercase();
     WHOLE.contains(&name.as_str()) || PARTS.iter().any(|p| name.contains(p))
@@ -116,13 +155,36 @@ fn other(leaf: &Value, dice: &mut Dice) -> Option<Value> {
         },
         Value::String(text) => {
             // Clocks inside of text have pairs of their own; so has what is encoded.
-            let clock = ["2031-", "2032-", "2032030"].iter().any(|y| text.contains(y));
-            let framed = ["oundary", "Message-ID", "BEGIN:VC", "MsgId", "MessageId", "nonce", "Nonce", "sent_at", "token=", "batch_", "--A1", "Idempotency-Key", "idempotency_key", "requestId", "requested_at"]
+            let clock = ["2031-", "2032-", "2032030"]
                 .iter()
-                .any(|f| text.contains(f));
+                .any(|y| text.contains(y));
+            let framed = [
+                "oundary",
+                "Message-ID",
+                "BEGIN:VC",
+                "MsgId",
+                "MessageId",
+                "nonce",
+                "Nonce",
+                "sent_at",
+                "token=",
+                "batch_",
+                "--A1",
+                "Idempotency-Key",
+                "idempotency_key",
+                "requestId",
+                "requested_at",
+                "newClientOrderId",
+                "/* ",
+            ]
+            .iter()
+            .any(|f| text.contains(f));
             // A key for one request on a command line.
             let key = text.len() == 36 && text.matches('-').count() == 4;
-            let letters: Vec<(usize, char)> = text.char_indices().filter(|(_, c)| c.is_ascii_alphanumeric()).collect();
+            let letters: Vec<(usize, char)> = text
+                .char_indices()
+                .filter(|(_, c)| c.is_ascii_alphanumeric())
+                .collect();
             if letters.is_empty() || text.len() > 400 || clock || framed || key {
                 return None;
             }
@@ -153,9 +215,13 @@ fn an_edit_of_an_intent_field_never_replays() {
             for _ in 0..5 {
                 let mut edited = request.clone();
                 let leaf = at(&mut edited, &path);
-                let Some(new) = other(leaf, &mut dice) else { continue };
+                let Some(new) = other(leaf, &mut dice) else {
+                    continue;
+                };
                 let old = std::mem::replace(leaf, new.clone());
-                let Some(judged) = restored_as(&pair, closed(edited)) else { continue };
+                let Some(judged) = restored_as(&pair, closed(edited)) else {
+                    continue;
+                };
                 if judged.recorded == judged.restored {
                     continue;
                 }
@@ -167,7 +233,12 @@ fn an_edit_of_an_intent_field_never_replays() {
         }
     }
     assert!(tried > 4000, "only {tried} edits");
-    assert!(wrong.is_empty(), "{} of {tried} edits replay:\n{}", wrong.len(), wrong.join("\n"));
+    assert!(
+        wrong.is_empty(),
+        "{} of {tried} edits replay:\n{}",
+        wrong.len(),
+        wrong.join("\n")
+    );
 }
 
 /// Edits that happen to hit spelling: the case of an escape or a host, the name of a GraphQL
@@ -188,7 +259,9 @@ fn dropping_or_adding_a_value_never_replays() {
         let mut paths = Vec::new();
         leaves(&request, Vec::new(), &mut paths);
         for path in paths {
-            let Some((last, parents)) = path.split_last() else { continue };
+            let Some((last, parents)) = path.split_last() else {
+                continue;
+            };
             let mut edited = request.clone();
             let dropped = match at(&mut edited, parents) {
                 Value::Object(map) => map.remove(last),
@@ -199,13 +272,21 @@ fn dropping_or_adding_a_value_never_replays() {
             // A missing `false` is what `false` says in many interfaces, and documentation may name
             // a default.
             let says_nothing = dropped.as_bool() == Some(false) || dropped.as_str() == Some("");
-            let clock = dropped.as_str().is_some_and(|t| t.starts_with("2031-") || t.starts_with("2032-"));
-            let key = dropped.as_str().is_some_and(|t| t.len() == 36 && t.matches('-').count() == 4);
-            let prints_only = ["-sS", "--quiet", "--silent"].iter().any(|f| dropped.as_str() == Some(f));
+            let clock = dropped
+                .as_str()
+                .is_some_and(|t| t.starts_with("2031-") || t.starts_with("2032-"));
+            let key = dropped
+                .as_str()
+                .is_some_and(|t| t.len() == 36 && t.matches('-').count() == 4);
+            let prints_only = ["-s", "-sS", "--quiet", "--silent"]
+                .iter()
+                .any(|f| dropped.as_str() == Some(f));
             if says_nothing || clock || key || prints_only || is_default(&pair, last, &dropped) {
                 continue;
             }
-            let Some(judged) = restored_as(&pair, closed(edited)) else { continue };
+            let Some(judged) = restored_as(&pair, closed(edited)) else {
+                continue;
+            };
             tried += 1;
             if verdict(&judged) == PairVerdict::Replay {
                 wrong.push(format!("{} without {path:?} = {dropped}", pair["id"]));
@@ -225,9 +306,13 @@ fn dropping_or_adding_a_value_never_replays() {
                 Some(Value::Object(map)) => Some(map),
                 _ => edited.get_mut("body").and_then(Value::as_object_mut),
             };
-            let Some(map) = map.filter(|m| !m.contains_key(name)) else { continue };
+            let Some(map) = map.filter(|m| !m.contains_key(name)) else {
+                continue;
+            };
             map.insert(name.into(), extra.clone());
-            let Some(judged) = restored_as(&pair, closed(edited)) else { continue };
+            let Some(judged) = restored_as(&pair, closed(edited)) else {
+                continue;
+            };
             tried += 1;
             if verdict(&judged) == PairVerdict::Replay {
                 wrong.push(format!("{} with {name} = {extra}", pair["id"]));
@@ -235,13 +320,20 @@ fn dropping_or_adding_a_value_never_replays() {
         }
     }
     assert!(tried > 2000, "only {tried} edits");
-    assert!(wrong.is_empty(), "{} of {tried} edits replay:\n{}", wrong.len(), wrong.join("\n"));
+    assert!(
+        wrong.is_empty(),
+        "{} of {tried} edits replay:\n{}",
+        wrong.len(),
+        wrong.join("\n")
+    );
 }
 
 /// A value that documentation in the pair names as the default.
 fn is_default(pair: &Value, name: &str, value: &Value) -> bool {
     let prior = pair.get("prior").map(Value::to_string).unwrap_or_default();
-    let shown = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+    let shown = value
+        .as_str()
+        .map_or_else(|| value.to_string(), str::to_owned);
     prior.contains(&format!("default_{name}")) && prior.contains(&shown)
         || prior.contains("default\\\": ") && prior.contains(name)
         || prior.contains(&format!("{name} defaults to {shown}"))
@@ -262,29 +354,48 @@ fn edits_of_spelling_are_recognised() {
                 edited["body"] = Value::String(serde_json::to_string_pretty(&inner).unwrap());
             }
             if let Some(headers) = edited.get_mut("headers").and_then(Value::as_object_mut) {
-                let id = format!("{:08x}-1111-4222-8333-44445555{:04x}", dice.roll(1 << 30), dice.roll(1 << 15));
+                let id = format!(
+                    "{:08x}-1111-4222-8333-44445555{:04x}",
+                    dice.roll(1 << 30),
+                    dice.roll(1 << 15)
+                );
                 headers.insert("X-Request-Id".into(), json!(id));
-                headers.insert("User-Agent".into(), json!(format!("agent/{}", dice.roll(9))));
+                headers.insert(
+                    "User-Agent".into(),
+                    json!(format!("agent/{}", dice.roll(9))),
+                );
             }
-            let Some(judged) = restored_as(&pair, edited) else { continue };
+            let Some(judged) = restored_as(&pair, edited) else {
+                continue;
+            };
             tried += 1;
             let got = verdict(&judged);
             if got != PairVerdict::Replay {
                 let fields = examine_pair(&judged).comparison.fields;
-                let why: Vec<String> = fields.iter().take(2).map(|f| format!("{} {}", f.path, f.reason)).collect();
+                let why: Vec<String> = fields
+                    .iter()
+                    .take(2)
+                    .map(|f| format!("{} {}", f.path, f.reason))
+                    .collect();
                 wrong.push(format!("{}: {got:?} {why:?}", pair["id"]));
             }
         }
     }
     assert!(tried > 1000, "only {tried} edits");
-    assert!(wrong.is_empty(), "{} of {tried} spellings are not recognised:\n{}", wrong.len(), wrong.join("\n"));
+    assert!(
+        wrong.is_empty(),
+        "{} of {tried} spellings are not recognised:\n{}",
+        wrong.len(),
+        wrong.join("\n")
+    );
 }
 
 /// The same request: keys in another order, numbers with a fraction of zero.
 fn respelled(value: &Value, dice: &mut Dice) -> Value {
     match value {
         Value::Object(map) => {
-            let mut entries: Vec<(String, Value)> = map.iter().map(|(n, v)| (n.clone(), v.clone())).collect();
+            let mut entries: Vec<(String, Value)> =
+                map.iter().map(|(n, v)| (n.clone(), v.clone())).collect();
             for i in (1..entries.len()).rev() {
                 entries.swap(i, dice.roll(i + 1));
             }

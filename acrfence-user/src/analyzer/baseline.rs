@@ -6,15 +6,22 @@ use super::pairs::{Pair, PairVerdict};
 use super::value::Value;
 use crate::words::{Header, Request};
 
-/// Name and rule of every baseline that needs no model.
-pub const BASELINES: [(&str, fn(&Pair) -> PairVerdict); 3] = [
+/// A name and a rule.
+pub type Baseline = (&'static str, fn(&Pair) -> PairVerdict);
+
+/// Every baseline that needs no model.
+pub const BASELINES: [Baseline; 3] = [
     ("exact bytes", exact_bytes),
     ("idempotency key only", idempotency_key),
     ("all fields equal", all_fields_equal),
 ];
 
 fn verdict(same: bool) -> PairVerdict {
-    if same { PairVerdict::Replay } else { PairVerdict::Diverge }
+    if same {
+        PairVerdict::Replay
+    } else {
+        PairVerdict::Diverge
+    }
 }
 
 fn exact_bytes(pair: &Pair) -> PairVerdict {
@@ -30,14 +37,21 @@ fn idempotency_key(pair: &Pair) -> PairVerdict {
 fn keys(request: &Request) -> Vec<String> {
     let mut out = Vec::new();
     let headers = |headers: &[Header], out: &mut Vec<String>| {
-        for header in headers.iter().filter(|h| Names::of(&h.name).is_uniqueness_key()) {
+        for header in headers
+            .iter()
+            .filter(|h| Names::of(&h.name).is_uniqueness_key())
+        {
             out.extend(header.text().map(str::to_owned));
         }
     };
     match request {
         Request::Http(r) => {
             headers(&r.headers, &mut out);
-            let kind = r.headers.iter().find(|h| h.is("content-type")).and_then(|h| h.text());
+            let kind = r
+                .headers
+                .iter()
+                .find(|h| h.is("content-type"))
+                .and_then(|h| h.text());
             collect(&decode::body(kind, &r.body), &mut out);
         }
         Request::Mcp(r) => {
@@ -55,7 +69,10 @@ fn collect(tree: &Value<'_>, out: &mut Vec<String>) {
     match tree {
         Value::Map(entries) => {
             for (name, value) in entries {
-                if let Some(text) = value.as_text().filter(|_| Names::of(name).is_uniqueness_key()) {
+                if let Some(text) = value
+                    .as_text()
+                    .filter(|_| Names::of(name).is_uniqueness_key())
+                {
                     out.push(text.to_owned());
                 }
                 collect(value, out);

@@ -61,7 +61,11 @@ pub fn presented(request: &Request) -> Vec<Secret> {
         Request::Http(r) => {
             found.headers(&r.headers);
             found.url(&r.url);
-            let kind = r.headers.iter().find(|h| h.is("content-type")).and_then(|h| h.text());
+            let kind = r
+                .headers
+                .iter()
+                .find(|h| h.is("content-type"))
+                .and_then(|h| h.text());
             found.tree("body", &decode::body(kind, &r.body));
         }
         Request::Mcp(r) => {
@@ -73,7 +77,9 @@ pub fn presented(request: &Request) -> Vec<Secret> {
         Request::Exec(r) => {
             for (i, word) in r.argv.iter().enumerate().skip(1) {
                 let path = format!("argv[{i}]");
-                let header = word.split_once(": ").filter(|(name, _)| !name.contains(' '));
+                let header = word
+                    .split_once(": ")
+                    .filter(|(name, _)| !name.contains(' '));
                 if let Some((name, value)) = header {
                     found.headers(&[Header::new(name, value.to_owned())]);
                     continue;
@@ -105,17 +111,56 @@ pub fn presented(request: &Request) -> Vec<Secret> {
 pub fn is_named_credential(secret: &Secret) -> bool {
     let last = secret.path.rsplit('.').next().unwrap_or_default();
     let names = Names::of(last.split('[').next().unwrap_or_default());
-    let login = names.has(&["authorization", "cookie", "password", "secret", "passwd"]) || secret.path.starts_with("headers.cookie");
+    let login = names.has(&["authorization", "cookie", "password", "secret", "passwd"])
+        || secret.path.starts_with("headers.cookie");
     is_credential_name(&names) && !login
 }
 
 /// Words of names that hold credentials.
 pub(super) fn is_credential_name(names: &Names) -> bool {
     names.has(&[
-        "token", "secret", "password", "passwd", "otp", "pin", "approval", "grant", "voucher", "coupon", "consent",
-        "nonce", "permit", "invite", "invitation", "ticket", "passcode", "code", "confirmation", "credential", "gift",
-        "license", "licence", "redemption", "challenge", "proof", "signature", "authorization", "auth", "pass", "mandate",
-        "ballot", "claim", "unlock",
+        "token",
+        "secret",
+        "password",
+        "passwd",
+        "otp",
+        "pin",
+        "approval",
+        "grant",
+        "voucher",
+        "coupon",
+        "consent",
+        "nonce",
+        "permit",
+        "invite",
+        "invitation",
+        "ticket",
+        "passcode",
+        "code",
+        "confirmation",
+        "credential",
+        "gift",
+        "license",
+        "licence",
+        "redemption",
+        "challenge",
+        "proof",
+        "signature",
+        "authorization",
+        "auth",
+        "pass",
+        "mandate",
+        "ballot",
+        "claim",
+        "unlock",
+        "tan",
+        "totp",
+        "mfa",
+        "clearance",
+        "waiver",
+        "authorisation",
+        "allowance",
+        "warrant",
     ])
 }
 
@@ -128,10 +173,15 @@ impl Presented {
     fn add(&mut self, path: &str, names: &Names, value: &str) {
         let value = value.trim();
         let length = value.len();
-        if self.secrets.len() >= MOST_SECRETS || !(4..=8192).contains(&length) || value.contains(char::is_whitespace) {
+        if self.secrets.len() >= MOST_SECRETS
+            || !(4..=8192).contains(&length)
+            || value.contains(char::is_whitespace)
+        {
             return;
         }
-        if names.is_uniqueness_key() || instant::read(value).is_some_and(|_| !is_credential_name(names)) {
+        if names.is_uniqueness_key()
+            || instant::read(value).is_some_and(|_| !is_credential_name(names))
+        {
             return;
         }
         let named = is_credential_name(names);
@@ -154,17 +204,24 @@ impl Presented {
             let path = format!("headers.{name}");
             match name.as_str() {
                 "authorization" | "proxy-authorization" => {
-                    let bare = text.trim().split_once(' ').map_or(text.trim(), |(_, rest)| rest.trim());
+                    let bare = text
+                        .trim()
+                        .split_once(' ')
+                        .map_or(text.trim(), |(_, rest)| rest.trim());
                     self.add(&path, &Names::of("token"), bare);
                 }
                 "cookie" => {
-                    for (cookie, value) in text.split(';').filter_map(|p| p.trim().split_once('=')) {
+                    for (cookie, value) in text.split(';').filter_map(|p| p.trim().split_once('='))
+                    {
                         self.add(&format!("{path}.{cookie}"), &Names::of(cookie), value);
                     }
                 }
                 _ => {
                     let names = Names::of(&name);
-                    if is_credential_name(&names) || names.has(&["key"]) || shape::randomness(text) > Randomness::None {
+                    if is_credential_name(&names)
+                        || names.has(&["key"])
+                        || shape::randomness(text) > Randomness::None
+                    {
                         self.add(&path, &names, text);
                     }
                 }
@@ -197,7 +254,12 @@ impl Presented {
         match tree {
             Value::Map(entries) => {
                 for (name, value) in entries {
-                    self.named(&format!("{path}.{name}"), &Names::of(name), value, depth + 1);
+                    self.named(
+                        &format!("{path}.{name}"),
+                        &Names::of(name),
+                        value,
+                        depth + 1,
+                    );
                 }
             }
             Value::List(items) => {
@@ -214,7 +276,10 @@ impl Presented {
                 }
                 // Codes inside of longer texts: options, messages, statements.
                 if text.contains(char::is_whitespace) || text.contains('=') {
-                    for part in text.split(|c: char| c.is_whitespace() || "=&,;'\"()".contains(c)).take(256) {
+                    for part in text
+                        .split(|c: char| c.is_whitespace() || "=&,;'\"()".contains(c))
+                        .take(256)
+                    {
                         if shape::randomness(part) > Randomness::None {
                             self.add(path, &Names::default(), part);
                         }
@@ -246,23 +311,50 @@ mod tests {
             body: Body::whole("{\"otp\":481920,\"to\":\"Ann\",\"at\":\"2032-03-04T09:00:00Z\"}"), rpc: Vec::new() });
         let found = presented(&request);
         let values: Vec<&str> = found.iter().map(|s| s.value.as_str()).collect();
-        for wanted in ["demo-token-1", "VCH-8H2K-PP04", "tk-01HV5Z2Q7M8N9P0R", "su_c531dd68d963041436bbb4870de3", "481920"] {
+        for wanted in [
+            "demo-token-1",
+            "VCH-8H2K-PP04",
+            "tk-01HV5Z2Q7M8N9P0R",
+            "su_c531dd68d963041436bbb4870de3",
+            "481920",
+        ] {
             assert!(values.contains(&wanted), "{wanted} in {values:?}");
         }
-        for unwanted in ["6a1f0f0e-45b7-4d13-b76c-3c1a0e7b5f11", "Ann", "2032-03-04T09:00:00Z", "dark"] {
+        for unwanted in [
+            "6a1f0f0e-45b7-4d13-b76c-3c1a0e7b5f11",
+            "Ann",
+            "2032-03-04T09:00:00Z",
+            "dark",
+        ] {
             assert!(!values.contains(&unwanted), "{unwanted}");
         }
-        assert!(!format!("{found:?}").contains("demo-token-1"), "secrets are not printed");
+        assert!(
+            !format!("{found:?}").contains("demo-token-1"),
+            "secrets are not printed"
+        );
     }
 
     #[test]
     fn presented_on_a_command_line() {
         let request = Request::Exec(ExecRequest {
-            argv: ["git", "push", "-o", "approval=pgate1-e0c18740f2d61f6c", "origin", "a:b"].map(str::to_owned).into(),
+            argv: [
+                "git",
+                "push",
+                "-o",
+                "approval=pgate1-e0c18740f2d61f6c",
+                "origin",
+                "a:b",
+            ]
+            .map(str::to_owned)
+            .into(),
             cwd: "/".into(),
             env: vec![],
             stdin: None,
         });
-        assert!(presented(&request).iter().any(|s| s.value == "pgate1-e0c18740f2d61f6c"));
+        assert!(
+            presented(&request)
+                .iter()
+                .any(|s| s.value == "pgate1-e0c18740f2d61f6c")
+        );
     }
 }

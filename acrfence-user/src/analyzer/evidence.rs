@@ -111,7 +111,11 @@ impl Transcript {
                 texts.extend(harvest::texts(response));
             }
         }
-        Self { seen, places, texts }
+        Self {
+            seen,
+            places,
+            texts,
+        }
     }
 }
 
@@ -135,8 +139,14 @@ impl Provenance for Transcript {
 fn server(request: &Request) -> String {
     match request {
         Request::Http(r) => {
-            let rest = r.url.split_once("://").map_or(r.url.as_str(), |(_, rest)| rest);
-            rest.split(['/', '?']).next().unwrap_or_default().to_ascii_lowercase()
+            let rest = r
+                .url
+                .split_once("://")
+                .map_or(r.url.as_str(), |(_, rest)| rest);
+            rest.split(['/', '?'])
+                .next()
+                .unwrap_or_default()
+                .to_ascii_lowercase()
         }
         Request::Mcp(r) => r.server.clone(),
         Request::Exec(r) => r.argv.first().cloned().unwrap_or_default(),

@@ -14,17 +14,27 @@ pub fn headline(comparison: &Comparison) -> String {
             .fields
             .iter()
             .filter(|f| f.class == class)
-            .map(|f| place(f))
+            .map(place)
             .collect()
     };
     match comparison.likeness {
-        Likeness::Equivalent if comparison.fields.is_empty() => "The two calls are the same.".into(),
-        Likeness::Equivalent => "The two calls mean the same: what differs changes nothing about what is done.".into(),
-        Likeness::Different => format!("The two calls ask for different things: {} differs.", list(&names(FieldClass::Intent))),
+        Likeness::Equivalent if comparison.fields.is_empty() => {
+            "The two calls are the same.".into()
+        }
+        Likeness::Equivalent => {
+            "The two calls mean the same: what differs changes nothing about what is done.".into()
+        }
+        Likeness::Different => format!(
+            "The two calls ask for different things: {} differs.",
+            list(&names(FieldClass::Intent))
+        ),
         Likeness::Unsure => {
             let mut open = names(FieldClass::Unknown);
             open.extend(names(FieldClass::Prose));
-            format!("The two calls may mean the same, but nobody can be sure: {} differs.", list(&open))
+            format!(
+                "The two calls may mean the same, but nobody can be sure: {} differs.",
+                list(&open)
+            )
         }
     }
 }
@@ -59,13 +69,21 @@ pub fn line(field: &Field) -> String {
     let values = if field.recorded.is_none() && field.restored.is_none() {
         String::new()
     } else {
-        format!(" was {}, is {}", quoted(&field.recorded), quoted(&field.restored))
+        format!(
+            " was {}, is {}",
+            quoted(&field.recorded),
+            quoted(&field.restored)
+        )
     };
     format!("{}:{values} ({meaning}: {})", place(field), field.reason)
 }
 
 fn place(field: &Field) -> &str {
-    if field.path.is_empty() { "the call" } else { &field.path }
+    if field.path.is_empty() {
+        "the call"
+    } else {
+        &field.path
+    }
 }
 
 fn list(names: &[&str]) -> String {
@@ -95,11 +113,22 @@ mod tests {
     fn a_person_can_read_it() {
         let different = Comparison {
             likeness: Likeness::Different,
-            fields: vec![field("body.amount", FieldClass::Intent), field("body.key", FieldClass::Volatile)],
+            fields: vec![
+                field("body.amount", FieldClass::Intent),
+                field("body.key", FieldClass::Volatile),
+            ],
         };
         let text = explain(&different);
-        assert!(text.starts_with("The two calls ask for different things: body.amount differs."), "{text}");
-        assert!(text.contains("- body.amount: was `84`, is nothing (changes what is done: another value)"), "{text}");
+        assert!(
+            text.starts_with("The two calls ask for different things: body.amount differs."),
+            "{text}"
+        );
+        assert!(
+            text.contains(
+                "- body.amount: was `84`, is nothing (changes what is done: another value)"
+            ),
+            "{text}"
+        );
         let same = Comparison {
             likeness: Likeness::Equivalent,
             fields: vec![],
@@ -107,16 +136,26 @@ mod tests {
         assert_eq!(explain(&same), "The two calls are the same.");
         let unsure = Comparison {
             likeness: Likeness::Unsure,
-            fields: vec![field("a", FieldClass::Prose), field("b", FieldClass::Unknown), field("c", FieldClass::Prose)],
+            fields: vec![
+                field("a", FieldClass::Prose),
+                field("b", FieldClass::Unknown),
+                field("c", FieldClass::Prose),
+            ],
         };
-        assert!(headline(&unsure).contains("b, a and 1 more differs"), "{}", headline(&unsure));
+        assert!(
+            headline(&unsure).contains("b, a and 1 more differs"),
+            "{}",
+            headline(&unsure)
+        );
     }
 
     #[test]
     fn long_lists_are_cut() {
         let many = Comparison {
             likeness: Likeness::Different,
-            fields: (0..90).map(|i| field(&format!("f{i}"), FieldClass::Intent)).collect(),
+            fields: (0..90)
+                .map(|i| field(&format!("f{i}"), FieldClass::Intent))
+                .collect(),
         };
         assert_eq!(explain(&many).lines().count(), 22);
         assert!(explain(&many).ends_with("and 70 more"));

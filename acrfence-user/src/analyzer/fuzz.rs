@@ -1,7 +1,9 @@
 //! Doors for fuzzing: every decoder with any bytes. Nothing here may panic, hang or grow without
 //! bound; what is decoded is thrown away.
 
-use super::decode::{self, Hints, argv, csv, graphql, json, lines, mime, shell, sql, token, url, xml, yaml};
+use super::decode::{
+    self, Hints, argv, csv, graphql, json, lines, mime, shell, sql, token, url, xml, yaml,
+};
 use super::naming::{self, Names};
 use super::normal::number::Decimal;
 use super::normal::{instant, spelling, unit};
@@ -14,37 +16,52 @@ pub type Door = (&'static str, fn(&str));
 /// All decoders and normal forms that read hostile text.
 #[doc(hidden)]
 pub const DOORS: &[Door] = &[
-    ("json", |t| drop(json::read(t))),
-    ("json lines", |t| drop(json::read_lines(t))),
-    ("form", |t| drop(url::form(t))),
-    ("url", |t| drop(url::read(t))),
-    ("percent", |t| drop(url::unescape(t, true))),
-    ("multipart", |t| drop(mime::multipart("multipart/form-data; boundary=x", t.as_bytes(), 4))),
-    ("mixed", |t| drop(mime::multipart("multipart/mixed; boundary=x", t.as_bytes(), 4))),
-    ("message", |t| drop(mime::message(t, 4))),
-    ("parameter", |t| drop(mime::parameter(t, "x"))),
-    ("xml", |t| drop(xml::read(t))),
-    ("yaml", |t| drop(yaml::read(t))),
-    ("csv", |t| drop(csv::read(t))),
-    ("blocks", |t| drop(lines::blocks(t))),
-    ("sql", |t| drop(sql::read(t))),
-    ("graphql", |t| drop(graphql::read(t, None, None))),
-    ("token", |t| drop(token::read(t))),
-    ("base64 json", |t| drop(token::json(t))),
-    ("base64 text", |t| drop(token::text(t))),
-    ("shell", |t| drop(shell::pieces(t))),
+    ("json", |t| seen(json::read(t))),
+    ("json lines", |t| seen(json::read_lines(t))),
+    ("form", |t| seen(url::form(t))),
+    ("url", |t| seen(url::read(t))),
+    ("percent", |t| seen(url::unescape(t, true))),
+    ("multipart", |t| {
+        seen(mime::multipart(
+            "multipart/form-data; boundary=x",
+            t.as_bytes(),
+            4,
+        ))
+    }),
+    ("mixed", |t| {
+        seen(mime::multipart(
+            "multipart/mixed; boundary=x",
+            t.as_bytes(),
+            4,
+        ))
+    }),
+    ("message", |t| seen(mime::message(t, 4))),
+    ("parameter", |t| seen(mime::parameter(t, "x"))),
+    ("xml", |t| seen(xml::read(t))),
+    ("yaml", |t| seen(yaml::read(t))),
+    ("csv", |t| seen(csv::read(t))),
+    ("blocks", |t| seen(lines::blocks(t))),
+    ("sql", |t| seen(sql::read(t))),
+    ("graphql", |t| seen(graphql::read(t, None, None))),
+    ("token", |t| seen(token::read(t))),
+    ("base64 json", |t| seen(token::json(t))),
+    ("base64 text", |t| seen(token::text(t))),
+    ("shell", |t| seen(shell::pieces(t))),
     ("argv", |t| {
         let words: Vec<String> = t.split(' ').map(str::to_owned).collect();
         for program in ["git", "curl", "kubectl", "ssh", "x"] {
             let mut line = vec![program.to_owned()];
             line.extend(words.iter().cloned());
-            drop(argv::pair(&line, &words));
+            seen(argv::pair(&line, &words));
             let half = line[..line.len().div_ceil(2)].to_vec();
-            drop(argv::pair(&line, &half));
+            seen(argv::pair(&line, &half));
         }
     }),
     ("inner", |t| {
-        let half = t.char_indices().nth(t.chars().count() / 2).map_or(0, |(at, _)| at);
+        let half = t
+            .char_indices()
+            .nth(t.chars().count() / 2)
+            .map_or(0, |(at, _)| at);
         for name in ["query", "sql", "body", "manifest", "csv"] {
             let names = Names::of(name);
             let hints = Hints {
@@ -52,37 +69,63 @@ pub const DOORS: &[Door] = &[
                 extension: None,
                 depth: 6,
             };
-            drop(decode::inner(&t[..half], &t[half..], &hints));
-            drop(decode::inner(t, t, &hints));
+            seen(decode::inner(&t[..half], &t[half..], &hints));
+            seen(decode::inner(t, t, &hints));
         }
     }),
     ("body", |t| {
         let body = Body::whole(t.to_owned());
-        for kind in [None, Some("application/json"), Some("multipart/mixed; boundary=x"), Some("text/xml"), Some(t)] {
-            drop(decode::body(kind, &body));
+        for kind in [
+            None,
+            Some("application/json"),
+            Some("multipart/mixed; boundary=x"),
+            Some("text/xml"),
+            Some(t),
+        ] {
+            seen(decode::body(kind, &body));
         }
     }),
-    ("names", |t| drop(naming::words(t))),
-    ("number", |t| drop(Decimal::read(t).map(|d| d.to_string()))),
-    ("instant", |t| drop((instant::read(t), instant::date(t), instant::says_now(t)))),
-    ("unit", |t| drop(unit::read(t, &naming::words(t)))),
-    ("spelling", |t| {
-        let half = t.char_indices().nth(t.chars().count() / 2).map_or(0, |(at, _)| at);
-        drop(spelling::same(&t[..half], &t[half..], &Names::of("path"), false));
-        spelling::pieces(t).for_each(drop);
+    ("names", |t| seen(naming::words(t))),
+    ("number", |t| seen(Decimal::read(t).map(|d| d.to_string()))),
+    ("instant", |t| {
+        seen((instant::read(t), instant::date(t), instant::says_now(t)))
     }),
-    ("shape", |t| drop((shape::is_id_like(t), shape::randomness(t)))),
-    ("notes", |t| drop(notes::of_text(t, "ref"))),
+    ("unit", |t| seen(unit::read(t, &naming::words(t)))),
+    ("spelling", |t| {
+        let half = t
+            .char_indices()
+            .nth(t.chars().count() / 2)
+            .map_or(0, |(at, _)| at);
+        seen(spelling::same(
+            &t[..half],
+            &t[half..],
+            &Names::of("path"),
+            false,
+        ));
+        spelling::pieces(t).for_each(seen);
+    }),
+    ("shape", |t| {
+        seen((shape::is_id_like(t), shape::randomness(t)))
+    }),
+    ("notes", |t| seen(notes::of_text(t, "ref"))),
     ("prose", |t| {
-        let half = t.char_indices().nth(t.chars().count() / 2).map_or(0, |(at, _)| at);
-        drop(prose::judge(&t[..half], &t[half..]));
+        let half = t
+            .char_indices()
+            .nth(t.chars().count() / 2)
+            .map_or(0, |(at, _)| at);
+        seen(prose::judge(&t[..half], &t[half..]));
     }),
     ("layout", |t| {
-        drop(text::same_tokens(t, t));
-        text::chunks(t).for_each(drop);
-        drop(text::same_words(t, "x", &Names::of("text"), None));
+        seen(text::same_tokens(t, t));
+        text::chunks(t).for_each(seen);
+        seen(text::same_words(t, "x", &Names::of("text"), None));
     }),
 ];
+
+/// Takes what a decoder gave, so that it is not optimised away.
+fn seen<T>(given: T) {
+    std::hint::black_box(given);
+}
 
 #[cfg(test)]
 mod tests {
@@ -92,12 +135,70 @@ mod tests {
 
     /// Pieces that decoders look for, so that random text gets past their first look.
     const SEEDS: &[&str] = &[
-        "{", "}", "[", "]", "\"", "\\", "\\u00e9", ":", ",", "true", "null", "1e9", "<a b='c'>", "</a>", "<![CDATA[", "]]>", "&amp;", "&#x41;",
-        "--x\r\n", "--x--", "Content-Disposition: form-data; name=\"a\"\r\n\r\n", "Content-Type: multipart/mixed; boundary=x\r\n\r\n",
-        "From: a\nTo: b\n\n", "key: value\n", "- item\n", "a,b\n1,2\n", "BEGIN:VEVENT\n", "END:VEVENT\n", "INSERT INTO t (a) VALUES (1)", "DELETE FROM t WHERE ",
-        "' OR 1=1", "mutation { a(b: $c) { d } }", "query($x: Int = 3) ", "...", "eyJhIjoxfQ.eyJhIjoxfQ.x", "eyJhIjoxfQ==", "-f", "--flag=v", "&&", "<<EOF\n", "EOF\n",
-        "$x", "`", "'", "%41", "+", "&", "=", "https://h/a/../b?c=d#e", "2032-03-04T09:00:00+01:00", "20320304T090000Z", "PT1H30M", "8GiB", "\u{301}", "\u{200b}", "é", "😀",
-        "application/http\r\n\r\nPOST /x HTTP/1.1\r\n\r\n", "=?utf-8?B?w7w=?=", "=C3=BC", "\r\n", "\t", " ", "\0",
+        "{",
+        "}",
+        "[",
+        "]",
+        "\"",
+        "\\",
+        "\\u00e9",
+        ":",
+        ",",
+        "true",
+        "null",
+        "1e9",
+        "<a b='c'>",
+        "</a>",
+        "<![CDATA[",
+        "]]>",
+        "&amp;",
+        "&#x41;",
+        "--x\r\n",
+        "--x--",
+        "Content-Disposition: form-data; name=\"a\"\r\n\r\n",
+        "Content-Type: multipart/mixed; boundary=x\r\n\r\n",
+        "From: a\nTo: b\n\n",
+        "key: value\n",
+        "- item\n",
+        "a,b\n1,2\n",
+        "BEGIN:VEVENT\n",
+        "END:VEVENT\n",
+        "INSERT INTO t (a) VALUES (1)",
+        "DELETE FROM t WHERE ",
+        "' OR 1=1",
+        "mutation { a(b: $c) { d } }",
+        "query($x: Int = 3) ",
+        "...",
+        "eyJhIjoxfQ.eyJhIjoxfQ.x",
+        "eyJhIjoxfQ==",
+        "-f",
+        "--flag=v",
+        "&&",
+        "<<EOF\n",
+        "EOF\n",
+        "$x",
+        "`",
+        "'",
+        "%41",
+        "+",
+        "&",
+        "=",
+        "https://h/a/../b?c=d#e",
+        "2032-03-04T09:00:00+01:00",
+        "20320304T090000Z",
+        "PT1H30M",
+        "8GiB",
+        "\u{301}",
+        "\u{200b}",
+        "é",
+        "😀",
+        "application/http\r\n\r\nPOST /x HTTP/1.1\r\n\r\n",
+        "=?utf-8?B?w7w=?=",
+        "=C3=BC",
+        "\r\n",
+        "\t",
+        " ",
+        "\0",
     ];
 
     proptest! {
@@ -136,7 +237,11 @@ mod tests {
                 let one = std::time::Instant::now();
                 door(&long);
                 let took = one.elapsed();
-                assert!(took.as_secs() < 20, "{name} took {took:?} for {} bytes of {seed:?}", long.len());
+                assert!(
+                    took.as_secs() < 20,
+                    "{name} took {took:?} for {} bytes of {seed:?}",
+                    long.len()
+                );
             }
         }
         assert!(began.elapsed().as_secs() < 300, "{:?}", began.elapsed());

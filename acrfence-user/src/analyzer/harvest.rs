@@ -25,7 +25,11 @@ pub fn request(key: &[u8; 32], request: &Request) -> Harvest {
     match request {
         Request::Http(r) => {
             values.text(&super::decode::url::unescape(&r.url, true).unwrap_or_default());
-            let kind = r.headers.iter().find(|h| h.is("content-type")).and_then(|h| h.text());
+            let kind = r
+                .headers
+                .iter()
+                .find(|h| h.is("content-type"))
+                .and_then(|h| h.text());
             values.tree(&super::decode::body(kind, &r.body));
         }
         Request::Mcp(r) => match super::decode::json::read(&r.arguments) {
@@ -174,7 +178,10 @@ impl Values {
                 return;
             }
             // Ordinary words are everywhere and tell nothing.
-            if piece.bytes().any(|b| b.is_ascii_digit() || b == b'@' || b == b'-' || b == b'_') {
+            if piece
+                .bytes()
+                .any(|b| b.is_ascii_digit() || b == b'@' || b == b'-' || b == b'_')
+            {
                 self.add(piece);
             }
         }
@@ -206,11 +213,27 @@ mod tests {
                 is_error: false,
             }),
         );
-        for seen in ["INV-3310", "inv-3310", "7719", "480", "480.00", "6A1F0F0E-45B7-4D13-B76C-3C1A0E7B5F11", "Bramble Logistics"] {
-            assert!(told.values.binary_search(&value_hash(&KEY, seen)).is_ok(), "{seen}");
+        for seen in [
+            "INV-3310",
+            "inv-3310",
+            "7719",
+            "480",
+            "480.00",
+            "6A1F0F0E-45B7-4D13-B76C-3C1A0E7B5F11",
+            "Bramble Logistics",
+        ] {
+            assert!(
+                told.values.binary_search(&value_hash(&KEY, seen)).is_ok(),
+                "{seen}"
+            );
         }
         for unseen in ["INV-3311", "481", "Bramble", "xyz"] {
-            assert!(told.values.binary_search(&value_hash(&KEY, unseen)).is_err(), "{unseen}");
+            assert!(
+                told.values
+                    .binary_search(&value_hash(&KEY, unseen))
+                    .is_err(),
+                "{unseen}"
+            );
         }
         assert_ne!(value_hash(&KEY, "a"), value_hash(&[8; 32], "a"));
         assert_ne!(value_hash(&KEY, "007"), value_hash(&KEY, "7"));

@@ -84,7 +84,11 @@ pub fn conclude(pair: &Pair, settled: &Settled) -> Judgement {
     Judgement {
         id: pair.id.clone(),
         verdict,
-        stage: if settled.by_model { Stage::Llm } else { Stage::Compare },
+        stage: if settled.by_model {
+            Stage::Llm
+        } else {
+            Stage::Compare
+        },
         fields,
     }
 }
@@ -128,7 +132,10 @@ pub fn spent(pair: &Pair) -> Option<Secret> {
     if !credential::says_consumed(answer) {
         return None;
     }
-    let mut named: Vec<Secret> = shared.into_iter().filter(|s| credential::is_named_credential(s)).collect();
+    let mut named: Vec<Secret> = shared
+        .into_iter()
+        .filter(credential::is_named_credential)
+        .collect();
     if named.len() == 1 { named.pop() } else { None }
 }
 

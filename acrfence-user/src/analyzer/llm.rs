@@ -136,10 +136,17 @@ enum YesOrNo {
 impl Llm {
     /// A client; nothing is contacted yet. Fails on a URL that cannot be one of Ollama.
     pub fn new(settings: LlmSettings) -> Result<Self, String> {
-        let mut url = reqwest::Url::parse(&settings.url)
-            .map_err(|e| format!("`{}` is no URL of an Ollama server ({e}); give one like http://127.0.0.1:11434", settings.url))?;
+        let mut url = reqwest::Url::parse(&settings.url).map_err(|e| {
+            format!(
+                "`{}` is no URL of an Ollama server ({e}); give one like http://127.0.0.1:11434",
+                settings.url
+            )
+        })?;
         if !matches!(url.scheme(), "http" | "https") || url.host().is_none() {
-            return Err(format!("`{}` is no URL of an Ollama server; give one like http://127.0.0.1:11434", settings.url));
+            return Err(format!(
+                "`{}` is no URL of an Ollama server; give one like http://127.0.0.1:11434",
+                settings.url
+            ));
         }
         // Without a slash at the end the last segment of the path would be lost.
         if !url.path().ends_with('/') {
@@ -153,7 +160,10 @@ impl Llm {
             .build()
             .map_err(|e| format!("no HTTP client for the analyzer could be made: {e}"))?;
         Ok(Self {
-            ollama: Ollama::builder().url(url).reqwest_client(http.clone()).build(),
+            ollama: Ollama::builder()
+                .url(url)
+                .reqwest_client(http.clone())
+                .build(),
             http,
             slots: Arc::new(Semaphore::new(settings.concurrency.max(1))),
             answers: Cache::new(settings.cache_entries),
@@ -166,10 +176,21 @@ impl Llm {
     /// Where anything is unknown beside prose, or differs in intent, nothing is asked: the answer
     /// could not change the outcome.
     pub async fn settle(&self, examination: Examination) -> Settled {
-        let Examination { comparison, residue } = examination;
+        let Examination {
+            comparison,
+            residue,
+        } = examination;
         let only_prose = comparison.likeness == Likeness::Unsure
-            && comparison.fields.iter().all(|f| f.class != FieldClass::Unknown)
-            && comparison.fields.iter().filter(|f| f.class == FieldClass::Prose).count() == residue.len();
+            && comparison
+                .fields
+                .iter()
+                .all(|f| f.class != FieldClass::Unknown)
+            && comparison
+                .fields
+                .iter()
+                .filter(|f| f.class == FieldClass::Prose)
+                .count()
+                == residue.len();
         if !only_prose || residue.is_empty() {
             return Settled {
                 comparison,
@@ -178,7 +199,8 @@ impl Llm {
             };
         }
         let untouched = comparison.clone();
-        let asked = tokio::time::timeout(self.settings.timeout, self.ask_all(comparison, &residue)).await;
+        let asked =
+            tokio::time::timeout(self.settings.timeout, self.ask_all(comparison, &residue)).await;
         match asked {
             Ok(Ok(comparison)) => Settled {
                 comparison,
@@ -201,9 +223,16 @@ impl Llm {
         }
     }
 
-    async fn ask_all(&self, mut comparison: Comparison, residue: &[Residue]) -> Result<Comparison, String> {
+    async fn ask_all(
+        &self,
+        mut comparison: Comparison,
+        residue: &[Residue],
+    ) -> Result<Comparison, String> {
         if residue.len() > MOST_TEXTS {
-            return Err(format!("{} texts differ; at most {MOST_TEXTS} of one call are shown to the model", residue.len()));
+            return Err(format!(
+                "{} texts differ; at most {MOST_TEXTS} of one call are shown to the model",
+                residue.len()
+            ));
         }
         let mut likeness = Likeness::Equivalent;
         for text in residue {
@@ -231,7 +260,9 @@ impl Llm {
 
     async fn meaning(&self, one: &str, two: &str) -> Result<Meaning, String> {
         if one.len() > LONGEST_TEXT || two.len() > LONGEST_TEXT {
-            return Err(format!("a text has over {LONGEST_TEXT} bytes and is not shown to the model"));
+            return Err(format!(
+                "a text has over {LONGEST_TEXT} bytes and is not shown to the model"
+            ));
         }
         let key = cache_key(&self.settings.model, one, two);
         if let Some(known) = self.answers.get(&key) {
@@ -265,7 +296,10 @@ impl Llm {
         messages.push(ChatMessage::user(question));
         let content = self.chat(messages).await?;
         let answer: Answer = serde_json::from_str(content.trim()).map_err(|_| {
-            format!("{} answered something else than was asked for", self.settings.model)
+            format!(
+                "{} answered something else than was asked for",
+                self.settings.model
+            )
         })?;
         Ok(answer.same_intent)
     }
@@ -282,7 +316,13 @@ impl Llm {
                 time: 30,
                 unit: TimeUnit::Minutes,
             })
-            .options(ModelOptions::default().temperature(0.0).seed(7).num_predict(16).num_ctx(4096));
+            .options(
+                ModelOptions::default()
+                    .temperature(0.0)
+                    .seed(7)
+                    .num_predict(16)
+                    .num_ctx(4096),
+            );
         self.ollama
             .send_chat_messages(request)
             .await
@@ -294,15 +334,23 @@ impl Llm {
         let (url, model) = (&self.settings.url, &self.settings.model);
         match error {
             OllamaError::ReqwestError(e) if e.is_timeout() => {
-                format!("{model} at {url} gave no answer in time; give it more time or a faster machine")
+                format!(
+                    "{model} at {url} gave no answer in time; give it more time or a faster machine"
+                )
             }
-            OllamaError::ReqwestError(_) => format!("no Ollama server answers at {url}; start one or set its address"),
+            OllamaError::ReqwestError(_) => {
+                format!("no Ollama server answers at {url}; start one or set its address")
+            }
             OllamaError::JsonError(_) => format!("what answers at {url} is no Ollama server"),
-            OllamaError::Other(text) | OllamaError::InternalError(ollama_rs::error::InternalOllamaError { message: text }) => {
+            OllamaError::Other(text)
+            | OllamaError::InternalError(ollama_rs::error::InternalOllamaError { message: text }) =>
+            {
                 let text: String = text.chars().take(200).collect();
                 format!("the Ollama server at {url} refused: {text}; is {model} pulled?")
             }
-            OllamaError::ToolCallError(_) => format!("{model} answered with a tool call, which was not asked for"),
+            OllamaError::ToolCallError(_) => {
+                format!("{model} answered with a tool call, which was not asked for")
+            }
         }
     }
 
@@ -311,14 +359,24 @@ impl Llm {
     pub async fn alone(&self, pair: &Pair) -> PairVerdict {
         let messages = prompt::whole_calls(pair)
             .into_iter()
-            .map(|(user, text)| if user { ChatMessage::user(text) } else { ChatMessage::assistant(text) })
+            .map(|(user, text)| {
+                if user {
+                    ChatMessage::user(text)
+                } else {
+                    ChatMessage::assistant(text)
+                }
+            })
             .collect();
         let answer = match self.chat(messages).await {
-            Ok(content) => serde_json::from_str::<Answer>(content.trim()).map_err(|e| e.to_string()),
+            Ok(content) => {
+                serde_json::from_str::<Answer>(content.trim()).map_err(|e| e.to_string())
+            }
             Err(e) => Err(e),
         };
         match answer {
-            Ok(Answer { same_intent: YesOrNo::Yes }) => PairVerdict::Replay,
+            Ok(Answer {
+                same_intent: YesOrNo::Yes,
+            }) => PairVerdict::Replay,
             Ok(_) => PairVerdict::Diverge,
             Err(_) => PairVerdict::Hold,
         }
@@ -334,7 +392,9 @@ impl Llm {
             Ok(models) => {
                 let has: Vec<String> = models.into_iter().map(|m| m.name).collect();
                 let wanted = &self.settings.model;
-                let there = has.iter().any(|name| name == wanted || name.strip_suffix(":latest") == Some(wanted));
+                let there = has
+                    .iter()
+                    .any(|name| name == wanted || name.strip_suffix(":latest") == Some(wanted));
                 if !there {
                     return LlmHealth::ModelMissing { has };
                 }
@@ -358,7 +418,10 @@ impl Llm {
 
     /// Has the server fetch the model. May take long: there is no time limit but the caller's.
     pub async fn pull(&self) -> Result<(), String> {
-        let patient = reqwest::Client::builder().no_proxy().build().map_err(|e| e.to_string())?;
+        let patient = reqwest::Client::builder()
+            .no_proxy()
+            .build()
+            .map_err(|e| e.to_string())?;
         Ollama::builder()
             .url(self.ollama.url().clone())
             .reqwest_client(patient)
@@ -376,10 +439,15 @@ impl Llm {
         }
         let url = &self.settings.url;
         let address = format!("{}api/version", self.ollama.url_str());
-        let answer = self.http.get(address).send().await.map_err(|e| self.explain(&e.into()))?;
+        let answer = self
+            .http
+            .get(address)
+            .send()
+            .await
+            .map_err(|e| self.explain(&e.into()))?;
         let text = answer.text().await.map_err(|e| self.explain(&e.into()))?;
-        let version: Version =
-            serde_json::from_str(&text).map_err(|_| format!("what answers at {url} is no Ollama server"))?;
+        let version: Version = serde_json::from_str(&text)
+            .map_err(|_| format!("what answers at {url} is no Ollama server"))?;
         Ok(version.version.chars().take(40).collect())
     }
 }

@@ -3,6 +3,14 @@
 //! The lists are the vocabulary of interfaces in general. They decide little alone: see
 //! `compare::leaf` for what else must be true.
 
+#[rustfmt::skip]
+mod vocabulary;
+
+use vocabulary::{
+    ACT, CALLER_WORDS, CLOCK, COLLECTIONS, CREATE, DO, JOINABLE, LABEL_ENDS, PROSE, REMOVE,
+    SCHEDULE, SEQUENCES, SETS, TARGETS, UNIQUE, UPDATE,
+};
+
 /// The words of a name, lower case, with the words of what it stands in.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Names {
@@ -27,7 +35,7 @@ impl Names {
         let mut out = Self::default();
         for name in path.rev() {
             let these = words(name);
-            let wrapper = name.starts_with(['$', '#', '@']) || is(&these, &WRAPPERS);
+            let wrapper = name.starts_with(['$', '#', '@']) || is(&these, WRAPPERS);
             if out.own.is_empty() {
                 if name.starts_with('#') {
                     continue;
@@ -81,7 +89,17 @@ impl Names {
 
     /// A name that by itself says "made up for this one request".
     pub fn is_uniqueness_key(&self) -> bool {
-        if self.has(UNIQUE) && !self.has(&["policy", "mode", "enabled", "supported", "window", "ttl", "scope"]) {
+        if self.has(UNIQUE)
+            && !self.has(&[
+                "policy",
+                "mode",
+                "enabled",
+                "supported",
+                "window",
+                "ttl",
+                "scope",
+            ])
+        {
             return true;
         }
         // `trace_id`, `X-Trace`; but `time_span` and `correlation: 0.9` are measures.
@@ -89,14 +107,22 @@ impl Names {
         if traced && (self.last_is(LABEL_ENDS) || self.own == ["x", "trace"]) {
             return true;
         }
-        if self.has(&["nonce", "cnonce"]) && !self.has(&["card", "payment", "method", "device", "source"])
+        if self.has(&["nonce", "cnonce"])
+            && !self.has(&["card", "payment", "method", "device", "source"])
         {
             return true;
         }
-        let label = self.last_is(&LABEL_ENDS);
+        let label = self.last_is(LABEL_ENDS);
         // `newClientOrderId`, `client_oid`, `orderLinkId`.
-        let made_by_caller = self.own.iter().position(|w| w == "client" || w == "caller").is_some_and(|at| at > 0 && at + 1 < self.own.len());
-        if label && made_by_caller || self.own == ["client", "oid"] || self.own == ["cl", "ord", "id"] {
+        let made_by_caller = self
+            .own
+            .iter()
+            .position(|w| w == "client" || w == "caller")
+            .is_some_and(|at| at > 0 && at + 1 < self.own.len());
+        if label && made_by_caller
+            || self.own == ["client", "oid"]
+            || self.own == ["cl", "ord", "id"]
+        {
             return true;
         }
         if label && self.own.len() >= 2 && self.first_is(&["client", "caller"]) {
@@ -108,9 +134,23 @@ impl Names {
         label
             && matches!(
                 before_last,
-                Some("request" | "req" | "submission" | "submit" | "invocation" | "mutation" | "creation" | "unique" | "once" | "retry")
+                Some(
+                    "request"
+                        | "req"
+                        | "submission"
+                        | "submit"
+                        | "invocation"
+                        | "mutation"
+                        | "creation"
+                        | "unique"
+                        | "once"
+                        | "retry"
+                )
             )
-            && !self.has(&["pull", "merge", "leave", "access", "approval", "service", "change", "purchase", "friend"])
+            && !self.has(&[
+                "pull", "merge", "leave", "access", "approval", "service", "change", "purchase",
+                "friend",
+            ])
     }
 
     /// A name that usually holds the caller's own label, made up or not. `merchant_id` is none:
@@ -121,8 +161,8 @@ impl Names {
         };
         let all = |list: &[&str]| before.iter().all(|w| list.contains(&w.as_str()));
         match last.as_str() {
-            "ref" | "reference" | "uuid" | "guid" | "ulid" => all(&CALLER_WORDS),
-            "key" | "token" | "tag" | "identifier" => !before.is_empty() && all(&CALLER_WORDS),
+            "ref" | "reference" | "uuid" | "guid" | "ulid" => all(CALLER_WORDS),
+            "key" | "token" | "tag" | "identifier" => !before.is_empty() && all(CALLER_WORDS),
             "id" => !before.is_empty() && all(&["external", "ext", "temp", "tmp", "local"]),
             _ => false,
         }
@@ -130,7 +170,9 @@ impl Names {
 
     /// A name for an id and nothing else: `id`, `_id`, `uuid`.
     pub fn is_bare_id(&self) -> bool {
-        self.own.iter().all(|w| ["id", "uuid", "guid", "oid", "ulid"].contains(&w.as_str()))
+        self.own
+            .iter()
+            .all(|w| ["id", "uuid", "guid", "oid", "ulid"].contains(&w.as_str()))
             && !self.own.is_empty()
     }
 
@@ -145,16 +187,31 @@ impl Names {
 
     /// A count of tries.
     pub fn is_attempt_counter(&self) -> bool {
-        let limits = ["max", "min", "limit", "maximum", "allowed", "remaining", "total", "policy", "delay", "after", "interval"];
+        let limits = [
+            "max",
+            "min",
+            "limit",
+            "maximum",
+            "allowed",
+            "remaining",
+            "total",
+            "policy",
+            "delay",
+            "after",
+            "interval",
+        ];
         let counts = ["attempt", "retry", "try", "redelivery", "retries"];
         !self.has(&limits)
             && (self.last_is(&["attempt", "retry", "redelivery"])
-                || (self.has(&counts) && self.last_is(&["count", "number", "no", "num", "index", "counter", "attempt"])))
+                || (self.has(&counts)
+                    && self.last_is(&[
+                        "count", "number", "no", "num", "index", "counter", "attempt",
+                    ])))
     }
 
     /// A clock at the time of writing.
     pub fn is_clock(&self) -> bool {
-        self.has(&CLOCK)
+        self.has(CLOCK)
     }
 
     /// A time that is wanted, not the time it is.
@@ -164,123 +221,373 @@ impl Names {
 
     /// A time that names something else (a thread by its first message), never a clock.
     pub fn is_time_of_other(&self) -> bool {
-        self.has(&["thread", "parent", "reply", "root", "original", "previous", "last", "since", "before", "after", "birth", "dob"])
-            && !self.has(&["modified", "updated"])
+        self.has(&[
+            "thread", "parent", "reply", "root", "original", "previous", "last", "since", "before",
+            "after", "birth", "dob",
+        ]) && !self.has(&["modified", "updated"])
     }
 
     /// A signature or other value computed from the rest of the request.
     pub fn is_signature(&self) -> bool {
         self.has(&["signature", "sig", "hmac", "sign"])
-            && self.last_is(&["signature", "sig", "hmac", "sign", "256", "1", "512", "sha", "v1", "v2", "value"])
+            && self.last_is(&[
+                "signature",
+                "sig",
+                "hmac",
+                "sign",
+                "256",
+                "1",
+                "512",
+                "sha",
+                "v1",
+                "v2",
+                "value",
+            ])
             || self.own == ["v", "1"]
     }
 
     /// A token that proves who sends or that a form was opened, made anew all the time.
     pub fn is_passing_token(&self) -> bool {
         const KINDS: &[&str] = &[
-            "access", "session", "security", "auth", "approval", "form", "edit", "challenge",
-            "forgery", "consent", "step", "mfa", "authorization", "bearer",
+            "access",
+            "session",
+            "security",
+            "auth",
+            "approval",
+            "form",
+            "edit",
+            "challenge",
+            "forgery",
+            "consent",
+            "step",
+            "mfa",
+            "authorization",
+            "bearer",
         ];
-        if self.has(&["device", "push", "card", "payment", "source", "page", "next", "file", "sync", "continuation", "registration", "method", "customer", "invite", "reset", "share", "address", "contract"]) {
+        if self.has(&[
+            "device",
+            "push",
+            "card",
+            "payment",
+            "source",
+            "page",
+            "next",
+            "file",
+            "sync",
+            "continuation",
+            "registration",
+            "method",
+            "customer",
+            "invite",
+            "reset",
+            "share",
+            "address",
+            "contract",
+        ]) {
             return false;
         }
-        self.has(&["csrf", "xsrf", "csrfmiddlewaretoken", "authenticity", "jwt", "requestverificationtoken"])
-            || (self.last_is(&["token", "approval", "consent"]) && (self.own.len() == 1 || self.has(&KINDS)))
+        self.has(&[
+            "csrf",
+            "xsrf",
+            "csrfmiddlewaretoken",
+            "authenticity",
+            "jwt",
+            "requestverificationtoken",
+        ]) || (self.last_is(&["token", "approval", "consent"])
+            && (self.own.len() == 1 || self.has(KINDS)))
     }
 
     /// A cookie or parameter that holds a session.
     pub fn is_session(&self) -> bool {
-        self.has(&["session", "sess", "sid", "phpsessid", "jsessionid", "sessionid", "connect"])
+        self.has(&[
+            "session",
+            "sess",
+            "sid",
+            "phpsessid",
+            "jsessionid",
+            "sessionid",
+            "connect",
+        ])
     }
 
     /// What the call runs against: a tenant, an account, an environment.
     pub fn is_scope(&self) -> bool {
         self.has(&[
-            "tenant", "org", "organization", "organisation", "workspace", "project", "account", "user",
-            "customer", "team", "space", "subscription", "environment", "env", "site", "store", "shop",
-            "company", "realm", "database", "catalog", "namespace", "cluster", "owner", "role",
-            "impersonate", "behalf", "profile", "region", "client", "match", "version", "dest",
-            "destination", "target", "host", "branch", "partner", "merchant", "agent",
+            "tenant",
+            "org",
+            "organization",
+            "organisation",
+            "workspace",
+            "project",
+            "account",
+            "user",
+            "customer",
+            "team",
+            "space",
+            "subscription",
+            "environment",
+            "env",
+            "site",
+            "store",
+            "shop",
+            "company",
+            "realm",
+            "database",
+            "catalog",
+            "namespace",
+            "cluster",
+            "owner",
+            "role",
+            "impersonate",
+            "behalf",
+            "profile",
+            "region",
+            "client",
+            "match",
+            "version",
+            "dest",
+            "destination",
+            "target",
+            "host",
+            "branch",
+            "partner",
+            "merchant",
+            "agent",
         ])
     }
 
     /// A field that can only be read as a number.
     pub fn is_numeric(&self) -> bool {
         self.anywhere(&[
-            "amount", "amounts", "price", "total", "subtotal", "sum", "fee", "tax", "tip", "qty",
-            "quantity", "balance", "rate", "discount", "percent", "percentage", "weight", "dose", "lat",
-            "lng", "lon", "latitude", "longitude", "cost", "value", "height", "width", "length", "size",
-            "count", "gross", "net", "salary", "budget", "score", "temperature", "duration", "hours",
-            "minutes", "seconds", "limit", "max", "min", "micros", "cents", "money", "amt", "kwh",
-            "distance", "bid", "fare", "deposit",
+            "amount",
+            "amounts",
+            "price",
+            "total",
+            "subtotal",
+            "sum",
+            "fee",
+            "tax",
+            "tip",
+            "qty",
+            "quantity",
+            "balance",
+            "rate",
+            "discount",
+            "percent",
+            "percentage",
+            "weight",
+            "dose",
+            "lat",
+            "lng",
+            "lon",
+            "latitude",
+            "longitude",
+            "cost",
+            "value",
+            "height",
+            "width",
+            "length",
+            "size",
+            "count",
+            "gross",
+            "net",
+            "salary",
+            "budget",
+            "score",
+            "temperature",
+            "duration",
+            "hours",
+            "minutes",
+            "seconds",
+            "limit",
+            "max",
+            "min",
+            "micros",
+            "cents",
+            "money",
+            "amt",
+            "kwh",
+            "distance",
+            "bid",
+            "fare",
+            "deposit",
         ])
     }
 
     /// A field whose spelling counts: a code, a version, an id.
     pub fn is_code(&self) -> bool {
         self.has(&[
-            "version", "versions", "release", "code", "zip", "postcode", "postal", "phone", "account",
-            "iban", "id", "ids", "sku", "serial", "number", "no", "isbn", "ean", "barcode", "tag", "ref",
-            "reference", "pin", "otp", "password", "hash", "key", "uuid", "model", "to", "from",
+            "version",
+            "versions",
+            "release",
+            "code",
+            "zip",
+            "postcode",
+            "postal",
+            "phone",
+            "account",
+            "iban",
+            "id",
+            "ids",
+            "sku",
+            "serial",
+            "number",
+            "no",
+            "isbn",
+            "ean",
+            "barcode",
+            "tag",
+            "ref",
+            "reference",
+            "pin",
+            "otp",
+            "password",
+            "hash",
+            "key",
+            "uuid",
+            "model",
+            "to",
+            "from",
         ])
     }
 
     /// Amounts, parties, targets: nothing but equality makes these the same.
     pub fn is_target(&self) -> bool {
-        self.has(&TARGETS)
+        self.has(TARGETS)
     }
 
     /// Money, quantities and parties.
     pub fn is_hard_target(&self) -> bool {
         self.has(&[
-            "to", "from", "recipient", "recipients", "cc", "bcc", "amount", "amounts", "price", "total", "sum", "fee",
-            "qty", "quantity", "account", "iban", "payee", "payer", "vendor", "supplier", "customer", "patient", "user",
-            "receiver", "beneficiary", "creditor", "debtor", "email", "mail", "phone", "mobile", "currency", "unit", "dose",
-            "weight", "url", "uri", "host", "path", "address", "destination", "target", "employee", "rate", "discount",
-            "percent", "limit", "scope", "role", "permission", "status", "state", "name",
+            "to",
+            "from",
+            "recipient",
+            "recipients",
+            "cc",
+            "bcc",
+            "amount",
+            "amounts",
+            "price",
+            "total",
+            "sum",
+            "fee",
+            "qty",
+            "quantity",
+            "account",
+            "iban",
+            "payee",
+            "payer",
+            "vendor",
+            "supplier",
+            "customer",
+            "patient",
+            "user",
+            "receiver",
+            "beneficiary",
+            "creditor",
+            "debtor",
+            "email",
+            "mail",
+            "phone",
+            "mobile",
+            "currency",
+            "unit",
+            "dose",
+            "weight",
+            "url",
+            "uri",
+            "host",
+            "path",
+            "address",
+            "destination",
+            "target",
+            "employee",
+            "rate",
+            "discount",
+            "percent",
+            "limit",
+            "scope",
+            "role",
+            "permission",
+            "status",
+            "state",
+            "name",
         ])
     }
 
     /// Free text for people.
     pub fn is_prose(&self) -> bool {
-        self.has(&PROSE)
+        self.has(PROSE)
     }
 
     /// A list whose order means nothing.
     pub fn is_set(&self) -> bool {
-        self.last_is(&SETS) && !self.is_sequence()
+        self.last_is(SETS) && !self.is_sequence()
     }
 
     /// A list that is worked through in order.
     pub fn is_sequence(&self) -> bool {
-        self.has(&SEQUENCES)
+        self.has(SEQUENCES)
     }
 
     /// A list of things that stand beside each other.
     pub fn is_collection(&self) -> bool {
-        self.last_is(&COLLECTIONS) && !self.is_sequence()
+        self.last_is(COLLECTIONS) && !self.is_sequence()
     }
 
     /// A flag that keeps the call from doing anything, or makes it do more than usual; off unless
     /// it is said.
     pub fn is_mode_flag(&self) -> bool {
         let joined = self.own.concat();
-        ["dryrun", "validateonly", "testmode", "simulate", "preview", "force", "whatif", "checkonly", "recursive", "cascade", "sandbox"]
-            .iter()
-            .any(|flag| joined == *flag)
+        [
+            "dryrun",
+            "validateonly",
+            "testmode",
+            "simulate",
+            "preview",
+            "force",
+            "whatif",
+            "checkonly",
+            "recursive",
+            "cascade",
+            "sandbox",
+        ]
+        .iter()
+        .any(|flag| joined == *flag)
     }
 
     /// A secret: every blank of it counts.
     pub fn is_secret(&self) -> bool {
-        self.has(&["password", "passwd", "passphrase", "secret", "pin", "otp", "passcode"])
+        self.has(&[
+            "password",
+            "passwd",
+            "passphrase",
+            "secret",
+            "pin",
+            "otp",
+            "passcode",
+        ])
     }
 
     /// Something that only changes what is printed.
     pub fn is_output_only(&self) -> bool {
         let joined = self.own.concat();
-        ["quiet", "silent", "verbose", "showerror", "noprogress", "progress", "color", "nocolor", "nopager", "noclipager", "prettyprint", "pretty"]
-            .iter()
-            .any(|flag| joined == *flag)
+        [
+            "quiet",
+            "silent",
+            "verbose",
+            "showerror",
+            "noprogress",
+            "progress",
+            "color",
+            "nocolor",
+            "nopager",
+            "noclipager",
+            "prettyprint",
+            "pretty",
+        ]
+        .iter()
+        .any(|flag| joined == *flag)
     }
 }
 
@@ -295,10 +602,8 @@ pub(super) fn words(name: &str) -> Vec<String> {
         let starts = (c.is_uppercase() && (before.is_lowercase() || before.is_ascii_digit()))
             || (c.is_uppercase() && before.is_uppercase() && next_lower)
             || (c.is_ascii_digit() != before.is_ascii_digit() && before.is_alphanumeric());
-        if !c.is_alphanumeric() || starts {
-            if !current.is_empty() {
-                raw.push(std::mem::take(&mut current));
-            }
+        if (!c.is_alphanumeric() || starts) && !current.is_empty() {
+            raw.push(std::mem::take(&mut current));
         }
         if c.is_alphanumeric() {
             current.extend(c.to_lowercase());
@@ -387,11 +692,11 @@ pub(super) enum Deed {
 /// The deed that the first verb among the words stands for.
 pub(super) fn deed(words: &[String]) -> Deed {
     const VERBS: [(&[&str], Deed); 5] = [
-        (&CREATE, Deed::Create),
-        (&DO, Deed::Do),
-        (&UPDATE, Deed::Update),
-        (&REMOVE, Deed::Remove),
-        (&ACT, Deed::Act),
+        (CREATE, Deed::Create),
+        (DO, Deed::Do),
+        (UPDATE, Deed::Update),
+        (REMOVE, Deed::Remove),
+        (ACT, Deed::Act),
     ];
     words
         .iter()
@@ -410,153 +715,6 @@ pub(super) fn is_verb(word: &str) -> bool {
 }
 
 const WRAPPERS: &[&str] = &["value", "oid", "date", "text", "string", "val"];
-
-const UNIQUE: &[&str] = &[
-    "idempotency", "idempotent", "idempotence", "dedup", "dedupe", "deduplication",
-    "traceparent", "tracestate", "baggage", "cachebust",
-    "cachebuster", "ikey", "uetr", "clordid",
-];
-
-const LABEL_ENDS: &[&str] = &[
-    "id", "key", "ref", "reference", "token", "uuid", "guid", "ulid", "identifier", "oid", "tag",
-    "uid", "reqid",
-];
-
-/// Words before `ref` that leave it the caller's own label.
-const CALLER_WORDS: &[&str] = &[
-    "external", "ext", "merchant", "partner", "my", "our", "own", "local", "app", "agent", "temp",
-    "tmp", "internal", "client", "caller", "originator",
-];
-
-const CLOCK: &[&str] = &[
-    "created", "creation", "cre", "sent", "submitted", "requested", "issued", "generated",
-    "timestamp", "timestamps", "ts", "now", "stamp", "dtstamp", "clock", "iat", "authored", "logged",
-    "recorded", "occurred", "scanned", "updated", "modified", "observed", "received", "processed",
-    "dtm", "tm", "written", "posted", "queued", "registered", "collected", "measured", "counted",
-    "taken", "entered", "initiated", "invoked", "captured", "triggered", "performed", "started",
-];
-
-/// A wish for later. Words that can also mean "from now on" (start, run, event) are not here: where
-/// both calls give the very moment they are made, they say "now".
-const SCHEDULE: &[&str] = &[
-    "end", "ends", "until", "expire", "expires", "expiry", "expiration", "expired", "due", "deadline", "schedule",
-    "scheduled", "deliver", "delivery", "departure", "depart", "departs", "arrival", "arrive", "arrives", "appointment",
-    "remind", "reminder", "valid", "validity", "till", "pickup", "slot", "checkin", "checkout", "return", "next", "birth",
-    "birthday", "dob", "meeting", "reservation", "thread", "parent", "reply", "dtstart", "dtend", "embargo", "maturity",
-    "since", "before", "after", "to", "renewal", "follow", "wake", "alarm",
-];
-
-const TARGETS: &[&str] = &[
-    "to", "from", "recipient", "recipients", "cc", "bcc", "amount", "amounts", "price", "total",
-    "subtotal", "sum", "fee", "tax", "tip", "qty", "quantity", "account", "iban", "bic", "payee",
-    "payer", "vendor", "supplier", "customer", "patient", "user", "username", "host", "hostname",
-    "path", "file", "filename", "url", "uri", "target", "destination", "dest", "receiver", "address",
-    "addresses", "channel", "room", "topic", "device", "sku", "product", "item", "version",
-    "environment", "region", "currency", "unit", "units", "status", "state", "role", "roles",
-    "permission", "permissions", "scope", "scopes", "plan", "limit", "max", "min", "name", "email",
-    "mail", "phone", "mobile", "branch", "image", "digest", "sha", "lot", "etag", "parent", "thread",
-    "owner", "assignee", "tenant", "project", "org", "organization", "organisation", "team",
-    "balance", "rate", "discount", "percent", "percentage", "weight", "dose", "dosage", "beneficiary",
-    "creditor", "debtor", "employee", "student", "member", "contact", "city", "country", "street",
-    "zip", "postcode", "database", "db", "table", "collection", "bucket", "repo", "repository",
-    "cluster", "namespace", "zone", "server", "domain", "wallet",
-];
-
-const PROSE: &[&str] = &[
-    "message", "text", "body", "content", "description", "desc", "comment", "comments", "note",
-    "notes", "reason", "summary", "subject", "title", "caption", "bio", "memo", "remark", "remarks",
-    "details", "detail", "instructions", "narrative", "letter", "abstract", "greeting", "question",
-    "answer", "headline", "prompt", "explanation", "justification", "feedback", "review", "statement",
-    "msg", "html", "markdown", "plain", "m", "introduction", "intro", "explain", "rationale",
-    "findings", "observation", "observations", "changelog",
-];
-
-const SETS: &[&str] = &[
-    "tags", "tag", "labels", "label", "categories", "keywords", "recipients", "to", "cc", "bcc", "attendees",
-    "participants", "members", "users", "groups", "roles", "permissions", "scopes", "scope", "grants", "features", "flags",
-    "events", "event", "emails", "addresses", "countries", "geo", "geos", "skills", "watchers",
-    "followers", "assignees", "reviewers", "owners", "invitees", "guests", "contacts", "phones", "channels", "audiences",
-    "segments", "interests", "hashtags", "keys", "ids", "names", "origins", "domains", "ips", "cidrs", "subnets", "zones",
-    "regions", "markets", "platforms", "types", "capabilities", "env", "environment", "envs", "variables", "vars", "ports",
-    "volumes", "mounts", "headers", "attributes", "extensions", "allergies", "conditions", "products", "skus", "seats",
-    "genres", "topics", "collaborators", "subscribers", "admins", "moderators", "teams", "departments", "subscriptions",
-    "amenities", "ingredients", "toppings", "allergens", "cuisines", "symptoms", "diagnoses", "colors", "colours", "sizes",
-    "days", "weekdays", "options", "addons", "extras", "services", "uris", "callbacks", "webhooks", "symbols",
-    "currencies", "sensors", "peers", "brokers", "attachments", "certifications", "qualifications",
-    "specialties", "equipment", "facilities", "accessories", "modules", "plugins", "packages", "dependencies", "exclusions",
-    "inclusions", "allowlist", "blocklist", "denylist", "whitelist", "blacklist", "allowed", "blocked", "viewers",
-    "editors", "aliases", "synonyms", "mentions", "coupons", "mask", "fields", "devices", "tenants",
-    "accounts", "entities", "classes", "traits", "materials", "includes", "excludes", "expand", "properties",  "profiles", "badges", "exempt", "holidays", "vehicles", "drivers", "kinds",
-    "statuses", "states", "organizations", "companies", "brands", "stores", "shops", "branches", "reasons", "symbols",
-    "set", "label", "capability", "volume", "publish",
-];
-
-const SEQUENCES: &[&str] = &[
-    "steps", "step", "stages", "stage", "commands", "command", "cmd", "args", "argv", "arguments",
-    "params", "parameters", "operations", "ops", "actions", "action", "stops", "waypoints",
-    "waypoint", "route", "routes", "path", "points", "coordinates", "vertices", "polygon", "tracks",
-    "playlist", "queue", "ranking", "rank", "priority", "priorities", "preferences", "order",
-    "sequence", "chain", "pipeline", "rules", "rule", "middlewares", "messages", "blocks",
-    "paragraphs", "slides", "chapters", "pages", "page", "layers", "migrations", "statements",
-    "script", "scripts", "instructions", "legs", "phases", "itinerary", "cities", "destinations", "stations",
-    "locations", "signers", "approvers", "songs", "episodes", "frames", "exercises", "questions", "filters", "courses",
-    "acts", "layers", "nameservers", "bbox", "bounds", "coords", "vertices", "matrix", "series", "history", "items_order",
-    "transitions", "hops", "backups", "words", "lines", "moves", "columns", "vector", "embedding", "sort",
-    "fallback", "fallbacks", "choices", "transforms", "program", "patch", "directions",
-];
-
-const COLLECTIONS: &[&str] = &[
-    "items", "lines", "line", "orders", "documents", "docs", "records", "rows", "entries", "payouts",
-    "payments", "transfers", "transactions", "recipients", "products", "variants", "attachments",
-    "files", "children", "contacts", "accounts", "resources", "objects", "events", "attendees",
-    "participants", "invoices", "articles", "positions", "readings", "measurements", "samples",
-    "shipments", "parcels", "packages", "passengers", "guests", "rooms", "tickets", "members", "users",
-    "people", "employees", "students", "patients", "devices", "sensors", "hosts", "nodes",
-    "identifiers", "identifier", "telecom", "allocations", "assignments", "grants", "metrics",
-    "subscriptions", "reservations",
-];
-
-const CREATE: &[&str] = &[
-    "create", "insert", "new", "post", "provision", "enqueue", "generate", "add", "log",
-];
-const DO: &[&str] = &[
-    "transfer", "pay", "charge", "notify", "invite", "run", "execute", "deploy", "apply", "push",
-    "write", "upload", "import", "send", "book", "deposit", "buy", "order", "purchase", "print",
-    "issue", "place", "submit", "make", "publish", "register", "schedule", "request", "record",
-    "file", "dispatch", "donate", "announce", "emit",
-];
-const UPDATE: &[&str] = &[
-    "update", "patch", "edit", "modify", "change", "set", "rename", "merge", "assign", "configure",
-    "alter", "replace", "upsert", "save", "adjust", "mark", "toggle", "put", "move", "reassign",
-    "amend",
-];
-const REMOVE: &[&str] = &[
-    "delete", "remove", "destroy", "drop", "wipe", "purge", "terminate", "revoke", "clear", "prune",
-    "truncate", "uninstall", "unregister", "deregister", "erase", "rm",
-];
-const ACT: &[&str] = &[
-    "cancel", "close", "refund", "capture", "approve", "reject", "confirm", "redeem", "release",
-    "archive", "restore", "stop", "restart", "suspend", "void", "resend", "retry", "renew",
-    "unsubscribe", "start", "open", "reply", "forward", "react", "checkout", "accept", "decline",
-    "deny", "lock", "unlock", "enable", "disable", "activate", "deactivate", "resume", "pause",
-    "complete", "finish", "resolve", "reopen", "withdraw", "claim", "join", "leave", "promote",
-    "rollback", "recall", "kill", "scale", "rotate", "verify", "unseal",
-];
-
-/// Words that appear run together in names.
-const JOINABLE: &[&str] = &[
-    "traceparent", "tracestate",
-    "id", "key", "ref", "reference", "token", "uuid", "guid", "no", "number", "code", "request", "req",
-    "client", "caller", "message", "msg", "idempotency", "correlation", "trace", "span", "parent",
-    "state", "nonce", "created", "creation", "updated", "sent", "start", "end", "time", "timestamp",
-    "stamp", "date", "at", "on", "by", "order", "customer", "user", "account", "amount", "currency",
-    "session", "device", "external", "merchant", "transaction", "operation", "event", "delivery",
-    "attempt", "retry", "count", "dry", "run", "validate", "only", "file", "name", "sender", "batch",
-    "item", "line", "payment", "invoice", "ticket", "event", "job", "task", "access", "refresh",
-    "csrf", "middleware", "security", "signature", "sign", "hash", "digest", "dedup", "mutation",
-    "submission", "submit", "unique", "hook", "web", "push", "api", "auth", "max", "min", "total",
-    "last", "modified",
-];
 
 #[cfg(test)]
 mod tests {
@@ -595,15 +753,41 @@ mod tests {
     #[test]
     fn keys_made_up_for_one_request() {
         for yes in [
-            "idempotency_key", "Idempotency-Key", "client_token", "client_msg_id", "clientMutationId",
-            "X-Request-Id", "request_uuid", "submission_key", "nonce", "X-Correlation-ID",
-            "PayDrop-Request-Id", "deduplicationId", "traceparent", "clientRequestToken",
+            "idempotency_key",
+            "Idempotency-Key",
+            "client_token",
+            "client_msg_id",
+            "clientMutationId",
+            "X-Request-Id",
+            "request_uuid",
+            "submission_key",
+            "nonce",
+            "X-Correlation-ID",
+            "PayDrop-Request-Id",
+            "deduplicationId",
+            "traceparent",
+            "clientRequestToken",
         ] {
             assert!(Names::of(yes).is_uniqueness_key(), "{yes}");
         }
         for no in [
-            "client_id", "caller_id", "payment_method_nonce", "card_nonce", "id", "ref", "pull_request_id",
-            "customer_ref", "order_id", "client_secret", "time_span", "lifespan_days", "correlation", "amount", "to", "client_no", "request",
+            "client_id",
+            "caller_id",
+            "payment_method_nonce",
+            "card_nonce",
+            "id",
+            "ref",
+            "pull_request_id",
+            "customer_ref",
+            "order_id",
+            "client_secret",
+            "time_span",
+            "lifespan_days",
+            "correlation",
+            "amount",
+            "to",
+            "client_no",
+            "request",
         ] {
             assert!(!Names::of(no).is_uniqueness_key(), "{no}");
         }
@@ -611,17 +795,37 @@ mod tests {
 
     #[test]
     fn counters_and_limits() {
-        for yes in ["attempt", "X-Hook-Attempt", "retry_count", "attemptNumber", "x-retry-attempt"] {
+        for yes in [
+            "attempt",
+            "X-Hook-Attempt",
+            "retry_count",
+            "attemptNumber",
+            "x-retry-attempt",
+        ] {
             assert!(Names::of(yes).is_attempt_counter(), "{yes}");
         }
-        for no in ["max_attempts", "retries", "maxRetryCount", "attempts_allowed", "retry_delay"] {
+        for no in [
+            "max_attempts",
+            "retries",
+            "maxRetryCount",
+            "attempts_allowed",
+            "retry_delay",
+        ] {
             assert!(!Names::of(no).is_attempt_counter(), "{no}");
         }
     }
 
     #[test]
     fn plain_words_stay_whole() {
-        for word in ["orders", "station", "document", "notice", "amount", "reference", "candidate"] {
+        for word in [
+            "orders",
+            "station",
+            "document",
+            "notice",
+            "amount",
+            "reference",
+            "candidate",
+        ] {
             assert_eq!(words(word), [word], "{word}");
         }
         assert_eq!(singular("entries"), "entry");

@@ -42,9 +42,13 @@ fn properties(tree: &Value<'_>, out: &mut Vec<(String, Vec<Note>)>, depth: usize
                     out.push((name.to_string(), described(about)));
                 }
             }
-            entries.iter().for_each(|(_, value)| properties(value, out, depth + 1));
+            entries
+                .iter()
+                .for_each(|(_, value)| properties(value, out, depth + 1));
         }
-        Value::List(items) => items.iter().for_each(|item| properties(item, out, depth + 1)),
+        Value::List(items) => items
+            .iter()
+            .for_each(|item| properties(item, out, depth + 1)),
         _ => {}
     }
 }
@@ -80,16 +84,27 @@ fn of_tree(tree: &Value<'_>, field: &str, notes: &mut Vec<Note>, depth: usize) {
                     && words[1..] == wanted[..]
                     && let Some(scalar) = value.scalar()
                 {
-                    notes.push(note(NoteKind::Default(scalar.to_string()), &format!("{name}: {scalar}")));
+                    notes.push(note(
+                        NoteKind::Default(scalar.to_string()),
+                        &format!("{name}: {scalar}"),
+                    ));
                 }
                 of_tree(value, field, notes, depth + 1);
             }
-            let named = tree.get("name").or_else(|| tree.get("field")).or_else(|| tree.get("parameter"));
-            if named.and_then(Value::as_text).is_some_and(|n| naming::words(n) == wanted) {
+            let named = tree
+                .get("name")
+                .or_else(|| tree.get("field"))
+                .or_else(|| tree.get("parameter"));
+            if named
+                .and_then(Value::as_text)
+                .is_some_and(|n| naming::words(n) == wanted)
+            {
                 notes.extend(described(tree));
             }
         }
-        Value::List(items) => items.iter().for_each(|item| of_tree(item, field, notes, depth + 1)),
+        Value::List(items) => items
+            .iter()
+            .for_each(|item| of_tree(item, field, notes, depth + 1)),
         Value::Text(text) => statements(text, field, notes),
         _ => {}
     }
@@ -99,7 +114,10 @@ fn of_tree(tree: &Value<'_>, field: &str, notes: &mut Vec<Note>, depth: usize) {
 fn described(about: &Value<'_>) -> Vec<Note> {
     let mut notes = Vec::new();
     if let Some(default) = about.get("default").and_then(Value::scalar) {
-        notes.push(note(NoteKind::Default(default.to_string()), &format!("default: {default}")));
+        notes.push(note(
+            NoteKind::Default(default.to_string()),
+            &format!("default: {default}"),
+        ));
     }
     if about.get("uniqueItems") == Some(&Value::Bool(true)) {
         notes.push(note(NoteKind::Unordered, "uniqueItems: true"));
@@ -121,7 +139,8 @@ fn statements(text: &str, field: &str, notes: &mut Vec<Note>) {
         }
         if field == ANY_FIELD {
             let lower = statement.to_lowercase();
-            let both = lower.contains("snake_case") && (lower.contains("camelcase") || lower.contains("camel case"));
+            let both = lower.contains("snake_case")
+                && (lower.contains("camelcase") || lower.contains("camel case"));
             if both || lower.contains("proto3 json") || lower.contains("protobuf json") {
                 notes.push(note(NoteKind::EitherCase, statement));
             }
@@ -134,7 +153,9 @@ fn statements(text: &str, field: &str, notes: &mut Vec<Note>) {
         let mut here = said(statement);
         let about = match &subject {
             // `seq: counter of messages sent by this till`: about seq, not about the till.
-            Some(names) => names.iter().any(|n| naming::words(n) == naming::words(field)),
+            Some(names) => names
+                .iter()
+                .any(|n| naming::words(n) == naming::words(field)),
             // In running text only names of labels are taken to be what the sentence is about.
             None => is_label(field),
         };
@@ -171,8 +192,28 @@ fn subject(statement: &str) -> Option<Vec<String>> {
 fn is_label(field: &str) -> bool {
     naming::words(field).last().is_some_and(|w| {
         [
-            "ref", "reference", "key", "id", "token", "number", "no", "code", "nonce", "label", "tag", "uuid", "guid", "serial",
-            "sequence", "seq", "counter", "count", "identifier", "handle", "salt", "marker",
+            "ref",
+            "reference",
+            "key",
+            "id",
+            "token",
+            "number",
+            "no",
+            "code",
+            "nonce",
+            "label",
+            "tag",
+            "uuid",
+            "guid",
+            "serial",
+            "sequence",
+            "seq",
+            "counter",
+            "count",
+            "identifier",
+            "handle",
+            "salt",
+            "marker",
         ]
         .contains(&w.as_str())
     })
@@ -185,7 +226,12 @@ fn mentions(statement: &str, field: &str) -> bool {
         return false;
     };
     // `to`, `id`, `at` are also ordinary words; they must be marked as a name.
-    let common = wanted.len() == 1 && (first.len() < 3 || ["key", "name", "text", "number", "from", "date", "time", "type"].contains(&first.as_str()));
+    let common = wanted.len() == 1
+        && (first.len() < 3
+            || [
+                "key", "name", "text", "number", "from", "date", "time", "type",
+            ]
+            .contains(&first.as_str()));
     let bare = |word: &str| -> bool {
         naming::words(word.trim_matches(|c: char| !c.is_alphanumeric())) == wanted
     };
@@ -195,11 +241,18 @@ fn mentions(statement: &str, field: &str) -> bool {
             // `client request id`, written apart.
             return wanted.len() > 1
                 && words.len() >= i + wanted.len()
-                && words[i..i + wanted.len()].iter().zip(&wanted).all(|(w, x)| {
-                    w.trim_matches(|c: char| !c.is_alphanumeric()).eq_ignore_ascii_case(x)
-                });
+                && words[i..i + wanted.len()]
+                    .iter()
+                    .zip(&wanted)
+                    .all(|(w, x)| {
+                        w.trim_matches(|c: char| !c.is_alphanumeric())
+                            .eq_ignore_ascii_case(x)
+                    });
         }
-        !common || word.ends_with(':') || word.starts_with(['`', '"', '\'', '(']) || word.ends_with(['`', '"', '='])
+        !common
+            || word.ends_with(':')
+            || word.starts_with(['`', '"', '\'', '('])
+            || word.ends_with(['`', '"', '='])
     })
 }
 
@@ -208,19 +261,42 @@ fn said(statement: &str) -> Vec<Note> {
     let text = statement.to_lowercase();
     let has = |list: &[&str]| list.iter().any(|phrase| text.contains(phrase));
     let mut notes = Vec::new();
-    if has(&ORDERED) {
+    if has(ORDERED) {
         notes.push(note(NoteKind::Ordered, statement));
-    } else if has(&UNORDERED) {
+    } else if has(UNORDERED) {
         notes.push(note(NoteKind::Unordered, statement));
     }
-    let shown = has(&["shown to", "visible to", "appears on", "printed on", "displayed"])
-        && !has(&["not shown", "never shown", "not visible", "never displayed", "not displayed", "never appears"]);
-    if shown || has(&MEANINGFUL) {
+    let shown = has(&[
+        "shown to",
+        "visible to",
+        "appears on",
+        "printed on",
+        "displayed",
+    ]) && !has(&[
+        "not shown",
+        "never shown",
+        "not visible",
+        "never displayed",
+        "not displayed",
+        "never appears",
+    ]);
+    if shown || has(MEANINGFUL) {
         notes.push(note(NoteKind::Meaningful, statement));
     } else {
         let unique = text.contains("unique")
-            && has(&["every", "each", "per ", "your account", "within", "string", "by the caller", "client", "among", "across"]);
-        if unique || has(&FRESH) {
+            && has(&[
+                "every",
+                "each",
+                "per ",
+                "your account",
+                "within",
+                "string",
+                "by the caller",
+                "client",
+                "among",
+                "across",
+            ]);
+        if unique || has(FRESH) {
             notes.push(note(NoteKind::FreshPerCall, statement));
         }
     }
@@ -234,10 +310,17 @@ fn default_in(statement: &str, field: Option<&str>) -> Option<String> {
     // that stands before the word.
     let from = match field {
         Some(field) => {
-            let at = ["defaults to ", "default is ", "default value is ", "default: ", "default = ", "(default "]
-                .iter()
-                .filter_map(|p| lower.find(p))
-                .min()?;
+            let at = [
+                "defaults to ",
+                "default is ",
+                "default value is ",
+                "default: ",
+                "default = ",
+                "(default ",
+            ]
+            .iter()
+            .filter_map(|p| lower.find(p))
+            .min()?;
             let before = lower.get(..at)?;
             let words = naming::words(field);
             let nearest = before
@@ -254,9 +337,16 @@ fn default_in(statement: &str, field: Option<&str>) -> Option<String> {
         None => lower.find("default")?,
     };
     let rest = statement.get(from..)?;
-    let marker = ["defaults to ", "default is ", "default value is ", "default: ", "default = ", "default "]
-        .iter()
-        .find_map(|p| rest.to_lowercase().find(p).map(|at| at + p.len()))?;
+    let marker = [
+        "defaults to ",
+        "default is ",
+        "default value is ",
+        "default: ",
+        "default = ",
+        "default ",
+    ]
+    .iter()
+    .find_map(|p| rest.to_lowercase().find(p).map(|at| at + p.len()))?;
     let value: String = rest
         .get(marker..)?
         .trim_start_matches(['`', '"', '\''])
@@ -275,31 +365,170 @@ fn note(kind: NoteKind, said: &str) -> Note {
 }
 
 const FRESH: &[&str] = &[
-    "not used before", "never used before", "not been used", "not be reused", "never be reused",
-    "not reuse", "never reuse", "once per", "one per request", "per request", "per call", "per attempt",
-    "per message", "per submission", "every request", "each request", "every call", "each call",
-    "every message", "each message", "every attempt", "each attempt", "every submission",
-    "each submission", "every delivery", "random", "idempoten", "de-dup", "dedup", "duplicate detection",
-    "detect duplicates", "avoid duplicates", "prevent duplicates", "caller-made", "client-made",
-    "caller-generated", "client-generated", "generated by the client", "generated by the caller",
-    "any string", "arbitrary string", "running number", "must grow", "must increase", "increases by",
-    "monotonic", "strictly increasing",
+    // Never the same twice.
+    "not used before",
+    "never used before",
+    "not been used",
+    "not be reused",
+    "never be reused",
+    "not reuse",
+    "never reuse",
+    "not sent before",
+    "never sent before",
+    "must differ",
+    "be different in each",
+    "be different for each",
+    "a new one for",
+    "new value",
+    "fresh value",
+    "pick a new",
+    "choose a new",
+    "generate a new",
+    "make up a new",
+    "make a new",
+    // One per call.
+    "once per",
+    "one per request",
+    "per request",
+    "per call",
+    "per attempt",
+    "per message",
+    "per submission",
+    "every request",
+    "each request",
+    "every call",
+    "each call",
+    "every message",
+    "each message",
+    "every attempt",
+    "each attempt",
+    "every submission",
+    "each submission",
+    "every delivery",
+    "each delivery",
+    "every try",
+    "each try",
+    "with every post",
+    // Without meaning.
+    "random",
+    "arbitrary",
+    "any string",
+    "any text you like",
+    "free to choose",
+    "no meaning",
+    "meaningless",
+    "not interpreted",
+    "only echoed",
+    "echoed back",
+    "is ignored by",
+    "ignored by the server",
+    "for your own",
+    "your own bookkeeping",
+    "for matching the answer",
+    "not stored",
+    "never stored",
+    // Against duplicates.
+    "idempoten",
+    "de-dup",
+    "dedup",
+    "duplicate detection",
+    "detect duplicate",
+    "avoid duplicate",
+    "prevent duplicate",
+    "spot duplicate",
+    "reject duplicate",
+    "duplicate submission",
+    "double submission",
+    "double submit",
+    "recognise repeat",
+    "recognize repeat",
+    "recognise retries",
+    "recognize retries",
+    "safe to retry",
+    "when retrying",
+    // Made by the caller.
+    "caller-made",
+    "client-made",
+    "caller-generated",
+    "client-generated",
+    "generated by the client",
+    "generated by the caller",
+    "made by the caller",
+    "made by the client",
+    "made up by",
+    "chosen by the caller",
+    "chosen by the client",
+    "chosen by you",
+    // Counters of calls.
+    "running number",
+    "must grow",
+    "must increase",
+    "increases by",
+    "increases with",
+    "monotonic",
+    "strictly increasing",
+    "higher than the last",
+    "higher than the previous",
+    "number of the message",
+    "message number",
+    "counter of messages",
+    "counter of requests",
+    "counter of calls",
+    "consecutive number",
+    "correlat",
+    "for tracing",
+    "trace id",
 ];
 
 const MEANINGFUL: &[&str] = &[
-    "invoice number", "order number", "books the", "against that", "against the", "selects", "determines",
-    "decides", "identifies which", "must exist", "existing", "id of the", "name of the", "number of the",
-    "which of", "must match",
+    "invoice number",
+    "order number",
+    "books the",
+    "against that",
+    "against the",
+    "selects",
+    "determines",
+    "decides",
+    "identifies which",
+    "must exist",
+    "existing",
+    "id of the",
+    "name of the",
+    "which of",
+    "must match",
+    "billed to",
+    "charged to",
+    "belongs to",
+    "tells which",
+    "names the",
+    "the customer sees",
+    "assigned to",
+    "refers to",
+    "as shown on",
+    "as printed on",
 ];
 
 const ORDERED: &[&str] = &[
-    "in the order given", "order given", "in order", "order matters", "order is significant",
-    "in sequence", "first match", "one after the other", "in this order",
+    "in the order given",
+    "order given",
+    "in order",
+    "order matters",
+    "order is significant",
+    "in sequence",
+    "first match",
+    "one after the other",
+    "in this order",
 ];
 
 const UNORDERED: &[&str] = &[
-    "order does not matter", "any order", "unordered", "order is irrelevant", "order is not",
-    "treated as a set", "regardless of order", "a set of",
+    "order does not matter",
+    "any order",
+    "unordered",
+    "order is irrelevant",
+    "order is not",
+    "treated as a set",
+    "regardless of order",
+    "a set of",
 ];
 
 #[cfg(test)]
@@ -317,15 +546,30 @@ mod tests {
         assert_eq!(kinds(kiosk, "receipt_nonce"), [NoteKind::FreshPerCall]);
         assert!(kinds(kiosk, "barcode").is_empty());
         assert_eq!(
-            kinds("Every transfer needs a ref you have not used before. The ref is never shown to the payee.", "ref"),
+            kinds(
+                "Every transfer needs a ref you have not used before. The ref is never shown to the payee.",
+                "ref"
+            ),
             [NoteKind::FreshPerCall]
         );
         assert_eq!(
-            kinds("Put the invoice number in ref; the payee books the money against that invoice.", "ref"),
+            kinds(
+                "Put the invoice number in ref; the payee books the money against that invoice.",
+                "ref"
+            ),
             [NoteKind::Meaningful]
         );
-        assert_eq!(kinds("stops: intermediate stops, driven in the order given.", "stops"), [NoteKind::Ordered]);
-        assert_eq!(kinds("copies defaults to 1.", "copies"), [NoteKind::Default("1".into())]);
+        assert_eq!(
+            kinds(
+                "stops: intermediate stops, driven in the order given.",
+                "stops"
+            ),
+            [NoteKind::Ordered]
+        );
+        assert_eq!(
+            kinds("copies defaults to 1.", "copies"),
+            [NoteKind::Default("1".into())]
+        );
         assert!(kinds("a word to the wise: unique for every request", "to").is_empty());
     }
 

@@ -5,8 +5,8 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use crate::words::{
-    Body, ExecRequest, ExecResponse, Header, HttpRequest, HttpResponse, McpRequest, McpResponse, Request, Response,
-    Timestamp,
+    Body, ExecRequest, ExecResponse, Header, HttpRequest, HttpResponse, McpRequest, McpResponse,
+    Request, Response, Timestamp,
 };
 
 /// Longest line of a corpus.
@@ -38,7 +38,9 @@ pub struct Pair {
 }
 
 /// A verdict on a pair.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Deserialize, serde::Serialize)]
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Deserialize, serde::Serialize,
+)]
 #[serde(rename_all = "snake_case")]
 pub enum PairVerdict {
     /// The same intended effect.
@@ -66,20 +68,30 @@ impl PairVerdict {
 /// Reads one line of a corpus.
 pub fn read(line: &str) -> Result<Pair, String> {
     if line.len() > LONGEST_LINE {
-        return Err(format!("it has {} bytes; at most {LONGEST_LINE} are read", line.len()));
+        return Err(format!(
+            "it has {} bytes; at most {LONGEST_LINE} are read",
+            line.len()
+        ));
     }
     let raw: RawPair<'_> = serde_json::from_str(line).map_err(|e| format!("it is no pair: {e}"))?;
     let transport = raw.transport;
     let mut prior = Vec::new();
     for call in raw.prior {
-        prior.push((request(&transport, call.request)?, response(&transport, call.response)?));
+        prior.push((
+            request(&transport, call.request)?,
+            response(&transport, call.response)?,
+        ));
     }
     Ok(Pair {
         id: raw.id,
         prior,
         recorded: request(&transport, raw.recorded.request)?,
         recorded_at: time(&raw.recorded.at)?,
-        answer: raw.recorded.response.map(|r| response(&transport, r)).transpose()?,
+        answer: raw
+            .recorded
+            .response
+            .map(|r| response(&transport, r))
+            .transpose()?,
         restored: request(&transport, raw.restored.request)?,
         restored_at: time(&raw.restored.at)?,
         expected: raw.expected,
@@ -186,7 +198,9 @@ fn request(transport: &str, raw: &RawValue) -> Result<Request, String> {
             Request::Mcp(McpRequest {
                 server: raw.server,
                 name: raw.name,
-                arguments: raw.arguments.map_or_else(|| "{}".into(), |a| a.get().to_owned()),
+                arguments: raw
+                    .arguments
+                    .map_or_else(|| "{}".into(), |a| a.get().to_owned()),
                 meta: raw.meta.map(|m| m.get().to_owned()),
                 headers: Vec::new(), extra: None })
         }
@@ -258,7 +272,10 @@ fn headers<'de, D: serde::Deserializer<'de>>(d: D) -> Result<Vec<Header>, D::Err
         fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
             f.write_str("header fields")
         }
-        fn visit_map<A: serde::de::MapAccess<'de>>(self, mut map: A) -> Result<Vec<Header>, A::Error> {
+        fn visit_map<A: serde::de::MapAccess<'de>>(
+            self,
+            mut map: A,
+        ) -> Result<Vec<Header>, A::Error> {
             let mut out = Vec::new();
             while let Some((name, value)) = map.next_entry::<String, OneOrMany>()? {
                 match value {
@@ -270,7 +287,10 @@ fn headers<'de, D: serde::Deserializer<'de>>(d: D) -> Result<Vec<Header>, D::Err
             }
             Ok(out)
         }
-        fn visit_seq<A: serde::de::SeqAccess<'de>>(self, mut seq: A) -> Result<Vec<Header>, A::Error> {
+        fn visit_seq<A: serde::de::SeqAccess<'de>>(
+            self,
+            mut seq: A,
+        ) -> Result<Vec<Header>, A::Error> {
             let mut out = Vec::new();
             while let Some((name, value)) = seq.next_element::<(String, String)>()? {
                 out.push(Header::new(name, value));

@@ -3,9 +3,15 @@
 //! Only what survives here may be shown to the model. Numbers, times, names, negations, opposites
 //! and exceptions are compared here, because a small model is unreliable on exactly those.
 
+#[rustfmt::skip]
+mod vocabulary;
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::naming::Names;
+use vocabulary::{
+    DAYS, FUNCTION_WORDS, NEGATIONS, NUMBER_WORDS, OPPOSITES, RESTRICTIONS, UNIT_WORDS,
+};
 
 /// What can be said about two texts without reading them.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -23,7 +29,11 @@ const MOST_BYTES: usize = 16 << 10;
 
 /// Whether a field holds free text: several words, in a field for text or like sentences.
 pub(super) fn may_be(one: &str, two: &str, names: &Names) -> bool {
-    let words = |t: &str| t.split_whitespace().filter(|w| w.chars().any(char::is_alphabetic)).count();
+    let words = |t: &str| {
+        t.split_whitespace()
+            .filter(|w| w.chars().any(char::is_alphabetic))
+            .count()
+    };
     let (a, b) = (words(one), words(two));
     if names.is_prose() && !names.has(&["address"]) {
         return a.min(b) >= 1 && a.max(b) >= 2 && !looks_like_code(one) && !looks_like_code(two);
@@ -36,12 +46,19 @@ pub(super) fn may_be(one: &str, two: &str, names: &Names) -> bool {
         let all = t.split_whitespace().count();
         words(t) >= 5 && lower * 2 >= all
     };
-    !names.is_target() && sentence(one) && sentence(two) && !looks_like_code(one) && !looks_like_code(two)
+    !names.is_target()
+        && sentence(one)
+        && sentence(two)
+        && !looks_like_code(one)
+        && !looks_like_code(two)
 }
 
 fn looks_like_code(text: &str) -> bool {
     let marks = text.matches([';', '{', '}', '=', '$', '\\', '|']).count();
-    let indented = text.lines().filter(|l| l.starts_with(['\t', ' ']) && !l.trim().is_empty()).count();
+    let indented = text
+        .lines()
+        .filter(|l| l.starts_with(['\t', ' ']) && !l.trim().is_empty())
+        .count();
     let lines = text.lines().count();
     marks * 12 > text.len() || (lines >= 3 && indented * 2 > lines)
 }
@@ -52,13 +69,17 @@ pub(super) fn judge(one: &str, two: &str) -> Judgement {
         return Judgement::Unclear("free text that is too long to compare".into());
     }
     if let Some(c) = strange_letter(one).or_else(|| strange_letter(two)) {
-        return Judgement::Unclear(format!("holds a letter of another script inside a word ({})", c.escape_unicode()));
+        return Judgement::Unclear(format!(
+            "holds a letter of another script inside a word ({})",
+            c.escape_unicode()
+        ));
     }
     if speaks_to_us(one) || speaks_to_us(two) {
         return Judgement::Unclear("speaks to whoever compares it; not for a model to read".into());
     }
     let (a, b) = (Facts::of(one), Facts::of(two));
-    let stated = |f: &Facts| -> Vec<String> { f.words.iter().filter(|w| *w != "not").cloned().collect() };
+    let stated =
+        |f: &Facts| -> Vec<String> { f.words.iter().filter(|w| *w != "not").cloned().collect() };
     let near = near_identical(&stated(&a), &stated(&b));
     for (what, x, y) in [
         ("numbers", &a.numbers, &b.numbers),
@@ -74,18 +95,30 @@ pub(super) fn judge(one: &str, two: &str) -> Judgement {
             }
             (Some(p), None) | (None, Some(p)) => {
                 let reason = format!("only one of the texts has {p} among its {what}");
-                return if near { Judgement::Different(reason) } else { Judgement::Unclear(reason) };
+                return if near {
+                    Judgement::Different(reason)
+                } else {
+                    Judgement::Unclear(reason)
+                };
             }
             (None, None) => {}
         }
     }
     if a.negations != b.negations {
         let reason = "one of the texts negates more than the other".to_owned();
-        return if near { Judgement::Different(reason) } else { Judgement::Unclear(reason) };
+        return if near {
+            Judgement::Different(reason)
+        } else {
+            Judgement::Unclear(reason)
+        };
     }
     if let Some((p, q)) = opposites(&a.words, &b.words) {
         let reason = format!("opposite words: {p} / {q}");
-        return if near { Judgement::Different(reason) } else { Judgement::Unclear(reason) };
+        return if near {
+            Judgement::Different(reason)
+        } else {
+            Judgement::Unclear(reason)
+        };
     }
     if let Some(word) = restriction(&a.words, &b.words) {
         return Judgement::Unclear(format!("only one of the texts says \"{word}\""));
@@ -107,13 +140,60 @@ pub(super) fn judge(one: &str, two: &str) -> Judgement {
 pub(super) fn speaks_to_us(text: &str) -> bool {
     let lower = text.to_lowercase();
     let marks = [
-        "same_intent", "fence", "verdict", "equivalen", "classif", "system:", "assistant:", "<|", "|>", "[inst",
-        "### ", "ignore previous", "ignore all", "ignore any", "ignore the", "disregard", "previous instruction",
-        "your instruction", "system prompt", "you are a", "you must answer", "answer yes", "answer \"yes", "reply yes",
-        "respond with", "respond yes", "say yes", "output yes", "json", "recorded call", "recorded response", "replay",
-        "identical to the previous", "same as before", "same intent", "judge", "evaluator", "grader", "language model",
-        "as an ai", "jailbreak", "developer mode", "prompt injection", "treat as", "treat this as", "consider these", "both texts",
-        "text a", "text b", "first text", "second text", "begin text", "end text", "canary",
+        "same_intent",
+        "fence",
+        "verdict",
+        "equivalen",
+        "classif",
+        "system:",
+        "assistant:",
+        "<|",
+        "|>",
+        "[inst",
+        "### ",
+        "ignore previous",
+        "ignore all",
+        "ignore any",
+        "ignore the",
+        "disregard",
+        "previous instruction",
+        "your instruction",
+        "system prompt",
+        "you are a",
+        "you must answer",
+        "answer yes",
+        "answer \"yes",
+        "reply yes",
+        "respond with",
+        "respond yes",
+        "say yes",
+        "output yes",
+        "json",
+        "recorded call",
+        "recorded response",
+        "replay",
+        "identical to the previous",
+        "same as before",
+        "same intent",
+        "judge",
+        "evaluator",
+        "grader",
+        "language model",
+        "as an ai",
+        "jailbreak",
+        "developer mode",
+        "prompt injection",
+        "treat as",
+        "treat this as",
+        "consider these",
+        "both texts",
+        "text a",
+        "text b",
+        "first text",
+        "second text",
+        "begin text",
+        "end text",
+        "canary",
     ];
     marks.iter().any(|m| lower.contains(m))
 }
@@ -121,12 +201,19 @@ pub(super) fn speaks_to_us(text: &str) -> bool {
 /// A letter of another script in a word of Latin letters (or the other way round), or a character
 /// that is not seen.
 fn strange_letter(text: &str) -> Option<char> {
-    if let Some(c) = text.chars().find(|c| super::value::is_invisible(*c) && *c != '\u{200d}') {
+    if let Some(c) = text
+        .chars()
+        .find(|c| super::value::is_invisible(*c) && *c != '\u{200d}')
+    {
         return Some(c);
     }
     text.split(|c: char| !c.is_alphabetic()).find_map(|word| {
-        let latin = |c: char| c.is_ascii_alphabetic() || matches!(c, '\u{c0}'..='\u{24f}' | '\u{1e00}'..='\u{1eff}');
-        let other = word.chars().find(|c| !latin(*c) && matches!(*c, '\u{370}'..='\u{52f}' | '\u{ff21}'..='\u{ff5a}'));
+        let latin = |c: char| {
+            c.is_ascii_alphabetic() || matches!(c, '\u{c0}'..='\u{24f}' | '\u{1e00}'..='\u{1eff}')
+        };
+        let other = word
+            .chars()
+            .find(|c| !latin(*c) && matches!(*c, '\u{370}'..='\u{52f}' | '\u{ff21}'..='\u{ff5a}'));
         other.filter(|_| word.chars().any(latin))
     })
 }
@@ -156,11 +243,13 @@ impl Facts {
         let mut starts = true;
         let mut tokens: Vec<(String, bool)> = Vec::new();
         for raw in super::text::words(&text) {
-            let ends = raw.ends_with(['.', '!', '?', ':']) || raw.ends_with(".)") || raw.ends_with("\"");
+            let ends =
+                raw.ends_with(['.', '!', '?', ':']) || raw.ends_with(".)") || raw.ends_with("\"");
             let starts_here = starts || raw.starts_with(['-', '*', '\u{2022}']);
             for part in raw.split(['/', '\u{2044}']) {
                 // `07:30/08:00` are two; `n/a` is nothing.
-                let trimmed = part.trim_matches(|c: char| !(c.is_alphanumeric() || "#@%+$€£°".contains(c)));
+                let trimmed =
+                    part.trim_matches(|c: char| !(c.is_alphanumeric() || "#@%+$€£°".contains(c)));
                 if !trimmed.is_empty() {
                     tokens.push((trimmed.to_owned(), starts_here));
                 }
@@ -216,7 +305,10 @@ impl Facts {
         }
         if let Some(day) = day_or_month(&lower) {
             // "may" and "march" are also verbs.
-            let doubtful = matches!(lower.as_str(), "may" | "march" | "sun" | "sat" | "wed" | "mar");
+            let doubtful = matches!(
+                lower.as_str(),
+                "may" | "march" | "sun" | "sat" | "wed" | "mar"
+            );
             if !doubtful || token.starts_with(char::is_uppercase) && !first {
                 self.days.insert(day.to_owned());
                 return 1;
@@ -232,7 +324,10 @@ impl Facts {
             return 1;
         }
         let capital = token.chars().next().is_some_and(char::is_uppercase);
-        let pronoun = matches!(lower.as_str(), "sie" | "ihr" | "ihre" | "ihnen" | "i'm" | "i've" | "i'll" | "i'd");
+        let pronoun = matches!(
+            lower.as_str(),
+            "sie" | "ihr" | "ihre" | "ihnen" | "i'm" | "i've" | "i'll" | "i'd"
+        );
         if capital && !first && !pronoun && token.chars().count() > 1 {
             self.names.push(lower.clone());
         }
@@ -250,16 +345,45 @@ fn only(these: &BTreeSet<String>, others: &BTreeSet<String>) -> Vec<String> {
 /// Takes away greetings and farewells: they state nothing.
 fn without_courtesies(text: &str) -> String {
     const GREETINGS: &[&str] = &[
-        "hi", "hello", "hey", "dear", "good", "greetings", "hallo", "bonjour", "hola", "ciao", "moin", "guten", "morning", "welcome",
+        "hi",
+        "hello",
+        "hey",
+        "dear",
+        "good",
+        "greetings",
+        "hallo",
+        "bonjour",
+        "hola",
+        "ciao",
+        "moin",
+        "guten",
+        "morning",
+        "welcome",
     ];
     const FAREWELLS: &[&str] = &[
-        "thanks", "thank", "many", "kind", "best", "regards", "cheers", "sincerely", "yours", "warm", "danke", "merci", "gracias", "grazie",
+        "thanks",
+        "thank",
+        "many",
+        "kind",
+        "best",
+        "regards",
+        "cheers",
+        "sincerely",
+        "yours",
+        "warm",
+        "danke",
+        "merci",
+        "gracias",
+        "grazie",
     ];
     let mut out = String::new();
     let count = text.lines().filter(|l| !l.trim().is_empty()).count();
     for (n, line) in text.lines().filter(|l| !l.trim().is_empty()).enumerate() {
         let first_word = |t: &str| {
-            t.split(|c: char| !c.is_alphabetic()).find(|w| !w.is_empty()).unwrap_or_default().to_lowercase()
+            t.split(|c: char| !c.is_alphabetic())
+                .find(|w| !w.is_empty())
+                .unwrap_or_default()
+                .to_lowercase()
         };
         let mut line = line.trim();
         if n == 0 && GREETINGS.contains(&first_word(line).as_str()) {
@@ -270,7 +394,11 @@ fn without_courtesies(text: &str) -> String {
                 _ => line,
             };
         }
-        if n + 2 >= count && count > 1 && FAREWELLS.contains(&first_word(line).as_str()) && line.split_whitespace().count() <= 4 {
+        if n + 2 >= count
+            && count > 1
+            && FAREWELLS.contains(&first_word(line).as_str())
+            && line.split_whitespace().count() <= 4
+        {
             line = match line.find([',', '!']) {
                 Some(at) => &line[at + 1..],
                 None => "",
@@ -295,7 +423,9 @@ fn time_of_day(token: &str, next: Option<&str>) -> Option<(String, usize)> {
     if token == "midnight" {
         return Some(("00:00".into(), 1));
     }
-    let digits_end = token.find(|c: char| !c.is_ascii_digit()).unwrap_or(token.len());
+    let digits_end = token
+        .find(|c: char| !c.is_ascii_digit())
+        .unwrap_or(token.len());
     let hour: u32 = token.get(..digits_end)?.parse().ok()?;
     let rest = &token[digits_end..];
     let (minute, rest, has_minutes) = match rest.strip_prefix([':', 'h', '.']) {
@@ -303,7 +433,9 @@ fn time_of_day(token: &str, next: Option<&str>) -> Option<(String, usize)> {
             let minute: u32 = after[..2].parse().ok()?;
             let separator = rest.as_bytes()[0];
             // `14.30` is a time only where something says so.
-            let said = separator != b'.' || after[2..].starts_with(['a', 'p']) || next.is_some_and(|n| half(n).is_some() || n == "uhr");
+            let said = separator != b'.'
+                || after[2..].starts_with(['a', 'p'])
+                || next.is_some_and(|n| half(n).is_some() || n == "uhr");
             if !said {
                 return None;
             }
@@ -339,13 +471,23 @@ fn number(token: &str) -> Option<String> {
     let token = token.trim_end_matches('%');
     let bare = ["st", "nd", "rd", "th"]
         .iter()
-        .find_map(|s| token.strip_suffix(s).filter(|t| t.bytes().all(|b| b.is_ascii_digit())))
+        .find_map(|s| {
+            token
+                .strip_suffix(s)
+                .filter(|t| t.bytes().all(|b| b.is_ascii_digit()))
+        })
         .unwrap_or(token);
     let groups: Vec<&str> = bare.split(',').collect();
     let grouped = groups.len() > 1
         && (1..=3).contains(&groups[0].len())
-        && groups[1..].iter().all(|g| g.split('.').next().is_some_and(|g| g.len() == 3));
-    let plain = if grouped { bare.replace(',', "") } else { bare.to_owned() };
+        && groups[1..]
+            .iter()
+            .all(|g| g.split('.').next().is_some_and(|g| g.len() == 3));
+    let plain = if grouped {
+        bare.replace(',', "")
+    } else {
+        bare.to_owned()
+    };
     if plain.is_empty() || plain.len() > 40 {
         return None;
     }
@@ -367,7 +509,10 @@ fn unit(word: &str) -> Option<&'static str> {
 }
 
 fn number_word(word: &str) -> Option<&'static str> {
-    NUMBER_WORDS.iter().find(|(w, _)| *w == word).map(|(_, n)| *n)
+    NUMBER_WORDS
+        .iter()
+        .find(|(w, _)| *w == word)
+        .map(|(_, n)| *n)
 }
 
 fn day_or_month(word: &str) -> Option<&'static str> {
@@ -384,16 +529,31 @@ fn is_code(token: &str) -> bool {
         a.chars().any(char::is_alphanumeric) && b.chars().next().is_some_and(char::is_alphanumeric)
     });
     let capitals = token.chars().filter(|c| c.is_uppercase()).count() >= 2
-        && token.chars().all(|c| c.is_uppercase() || c.is_ascii_digit() || c == '-' || c == '_' || c == '&')
+        && token
+            .chars()
+            .all(|c| c.is_uppercase() || c.is_ascii_digit() || c == '-' || c == '_' || c == '&')
         && !["OK", "PS", "RE", "FW", "FWD", "FYI", "ASAP", "ID"].contains(&token);
-    let camel = token.chars().zip(token.chars().skip(1)).any(|(a, b)| a.is_lowercase() && b.is_uppercase());
-    (digit && alpha) || (digit && token.contains(['.', ':', '-'])) || token.contains('@') || token.contains('_') || token.starts_with('#') || (dotted && alpha) || capitals || camel
+    let camel = token
+        .chars()
+        .zip(token.chars().skip(1))
+        .any(|(a, b)| a.is_lowercase() && b.is_uppercase());
+    digit && (alpha || token.contains(['.', ':', '-']))
+        || token.contains('@')
+        || token.contains('_')
+        || token.starts_with('#')
+        || (dotted && alpha)
+        || capitals
+        || camel
 }
 
 fn code(token: &str) -> String {
     let lower = token.to_lowercase().trim_end_matches("'s").to_owned();
     match lower.strip_prefix('v') {
-        Some(version) if version.contains('.') && version.starts_with(|c: char| c.is_ascii_digit()) => version.to_owned(),
+        Some(version)
+            if version.contains('.') && version.starts_with(|c: char| c.is_ascii_digit()) =>
+        {
+            version.to_owned()
+        }
         _ => lower,
     }
 }
@@ -415,7 +575,11 @@ fn shared(one: &[String], two: &[String]) -> usize {
         let mut before = 0;
         for (j, b) in two.iter().enumerate() {
             let here = row[j + 1];
-            row[j + 1] = if stem(a) == stem(b) { before + 1 } else { row[j + 1].max(row[j]) };
+            row[j + 1] = if stem(a) == stem(b) {
+                before + 1
+            } else {
+                row[j + 1].max(row[j])
+            };
             before = here;
         }
     }
@@ -435,15 +599,28 @@ fn single_swap(one: &[String], two: &[String]) -> Option<(String, String)> {
 }
 
 fn stem(word: &str) -> &str {
-    let word = word.strip_suffix("ing").filter(|s| s.len() > 3).unwrap_or(word);
-    let word = word.strip_suffix("ed").filter(|s| s.len() > 3).unwrap_or(word);
-    let word = word.strip_suffix("es").filter(|s| s.len() > 3).unwrap_or(word);
-    word.strip_suffix(['s', 'e']).filter(|s| s.len() > 2).unwrap_or(word)
+    let word = word
+        .strip_suffix("ing")
+        .filter(|s| s.len() > 3)
+        .unwrap_or(word);
+    let word = word
+        .strip_suffix("ed")
+        .filter(|s| s.len() > 3)
+        .unwrap_or(word);
+    let word = word
+        .strip_suffix("es")
+        .filter(|s| s.len() > 3)
+        .unwrap_or(word);
+    word.strip_suffix(['s', 'e'])
+        .filter(|s| s.len() > 2)
+        .unwrap_or(word)
 }
 
 fn opposites(one: &[String], two: &[String]) -> Option<(&'static str, &'static str)> {
     let side = |words: &[String], group: &str| {
-        words.iter().any(|w| group.split(' ').any(|g| stem(g) == stem(w)))
+        words
+            .iter()
+            .any(|w| group.split(' ').any(|g| stem(g) == stem(w)))
     };
     OPPOSITES.iter().copied().find_map(|(p, q)| {
         let (ap, aq, bp, bq) = (side(one, p), side(one, q), side(two, p), side(two, q));
@@ -453,7 +630,8 @@ fn opposites(one: &[String], two: &[String]) -> Option<(&'static str, &'static s
 }
 
 fn restriction(one: &[String], two: &[String]) -> Option<&'static str> {
-    let has = |words: &[String], group: &str| words.iter().any(|w| group.split(' ').any(|g| g == w));
+    let has =
+        |words: &[String], group: &str| words.iter().any(|w| group.split(' ').any(|g| g == w));
     RESTRICTIONS
         .iter()
         .copied()
@@ -474,78 +652,8 @@ fn missing_names(names: &[String], words: &BTreeSet<String>) -> Vec<String> {
         .collect()
 }
 
-const NEGATIONS: &[&str] = &[
-    "not", "no", "never", "without", "none", "nor", "neither", "nothing", "nobody", "nowhere", "cannot", "unable", "n't",
-    "lacks", "lacking", "stop", "nicht", "kein", "keine", "keinen", "keiner", "nie", "ohne", "ne", "pas", "jamais", "sans", "aucun", "aucune",
-    "nunca", "sin", "ningún", "non", "senza", "niet", "geen", "nooit", "não", "nem", "sem", "nie", "inte", "ikke", "ei",
-];
-
-const FUNCTION_WORDS: &[&str] = &[
-    "a", "an", "the", "to", "of", "in", "on", "at", "by", "for", "with", "and", "or", "as", "is", "are", "was", "were", "be", "been",
-    "being", "it", "its", "this", "that", "these", "those", "there", "here", "i", "we", "you", "he", "she", "they", "them", "me", "us",
-    "my", "our", "your", "his", "her", "their", "please", "kindly", "could", "would", "can", "will", "shall", "should", "do", "does",
-    "did", "has", "have", "had", "from", "into", "then", "than", "so", "also", "just", "now", "when", "where", "who", "which", "what",
-    "if", "up", "out", "over_", "about", "per", "via", "after_", "thanks", "thank", "many", "hello", "hi", "dear", "der", "die", "das",
-    "und", "le", "la", "les",
-];
-
-const SOFT_NUMBERS: &[(&str, &str)] = &[("one", "1"), ("first", "1"), ("once", "1"), ("single", "1")];
-
-const NUMBER_WORDS: &[(&str, &str)] = &[
-    ("zero", "0"), ("two", "2"), ("three", "3"), ("four", "4"), ("five", "5"), ("six", "6"), ("seven", "7"), ("eight", "8"),
-    ("nine", "9"), ("ten", "10"), ("eleven", "11"), ("twelve", "12"), ("thirteen", "13"), ("fourteen", "14"), ("fifteen", "15"),
-    ("sixteen", "16"), ("seventeen", "17"), ("eighteen", "18"), ("nineteen", "19"), ("twenty", "20"), ("thirty", "30"),
-    ("forty", "40"), ("fifty", "50"), ("sixty", "60"), ("seventy", "70"), ("eighty", "80"), ("ninety", "90"), ("hundred", "100"),
-    ("thousand", "1000"), ("dozen", "12"), ("twice", "2"), ("second", "2"), ("third", "3"), ("fourth", "4"), ("fifth", "5"),
-    ("sixth", "6"), ("seventh", "7"), ("eighth", "8"), ("ninth", "9"), ("tenth", "10"), ("zwei", "2"), ("drei", "3"), ("vier", "4"),
-    ("deux", "2"),
-];
-
-const DAYS: &[(&str, &str)] = &[
-    ("monday mon montag lundi lunes", "Monday"), ("tuesday tue tues dienstag mardi martes", "Tuesday"),
-    ("wednesday wed mittwoch mercredi", "Wednesday"), ("thursday thu thur thurs donnerstag jeudi jueves", "Thursday"),
-    ("friday fri freitag vendredi viernes", "Friday"), ("saturday sat samstag samedi", "Saturday"),
-    ("sunday sun sonntag dimanche domingo", "Sunday"), ("january jan januar janvier enero", "January"),
-    ("february feb februar février febrero", "February"), ("march mar märz mars marzo", "March"), ("april apr avril abril", "April"),
-    ("may mai mayo", "May"), ("june jun juni juin junio", "June"), ("july jul juli juillet julio", "July"),
-    ("august aug août agosto", "August"), ("september sep sept septembre septiembre", "September"),
-    ("october oct oktober octobre octubre", "October"), ("november nov novembre noviembre", "November"),
-    ("december dec dezember décembre diciembre", "December"), ("today heute aujourd'hui hoy", "today"),
-    ("tomorrow morgen demain mañana", "tomorrow"), ("yesterday gestern hier ayer", "yesterday"), ("tonight", "tonight"),
-];
-
-const UNIT_WORDS: &[(&str, &str)] = &[
-    ("% percent pct", "%"), ("eur euro euros €", "EUR"), ("usd dollar dollars", "USD"), ("gbp pound_sterling", "GBP"), ("chf franken", "CHF"),
-    ("kg kilo kilos kilogram kilograms", "kg"), ("g gram grams", "g"), ("mg milligram milligrams", "mg"), ("lb lbs pounds", "lb"),
-    ("t ton tons tonne tonnes", "t"), ("km kilometre kilometres kilometer kilometers", "km"), ("m metre metres meter meters", "m"),
-    ("cm", "cm"), ("mm", "mm"), ("ml", "ml"), ("l litre litres liter liters", "l"), ("s sec secs second_s seconds", "s"),
-    ("ms milliseconds", "ms"), ("min mins minute minutes", "min"), ("h hr hrs hour hours", "h"), ("day days", "d"),
-    ("week weeks", "w"), ("month months", "month"), ("year years", "y"), ("kb", "kB"), ("mb", "MB"), ("gb", "GB"), ("tb", "TB"),
-    ("°c celsius", "°C"), ("°f fahrenheit", "°F"),
-];
-
-const OPPOSITES: &[(&str, &str)] = &[
-    ("approve approved approval", "reject rejected deny denied decline declined refuse refused"), ("accept accepted", "reject rejected decline declined refuse refused"),
-    ("enable enabled", "disable disabled"), ("allow allowed permit permitted may", "forbid forbidden deny denied prohibit prohibited"),
-    ("start started begin begun", "stop stopped end ended halt"), ("open opened", "close closed shut"),
-    ("increase increased raise raised more higher", "decrease decreased lower lowered reduce reduced less fewer"),
-    ("add added include included including", "remove removed exclude excluded excluding delete deleted drop dropped"),
-    ("grant granted", "revoke revoked withdraw withdrawn"), ("buy bought", "sell sold"), ("before earlier prior", "after later following"),
-    ("above over exceed exceeds exceeding", "below under beneath"), ("keep kept retain", "delete deleted discard discarded remove removed"),
-    ("lock locked", "unlock unlocked"), ("activate activated", "deactivate deactivated"), ("on", "off"), ("up", "down"), ("left", "right"),
-    ("north", "south"), ("east", "west"), ("morning", "evening afternoon night"), ("upgrade upgraded", "downgrade downgraded"),
-    ("send sent", "hold held withhold"), ("credit credited", "debit debited charge charged"), ("public", "private internal"),
-    ("success succeeded successful passed", "failure failed unsuccessful"), ("must required mandatory", "optional voluntary may"),
-    ("all every everyone", "none nobody"), ("hot", "cold"), ("hire hired", "fire fired dismiss dismissed"), ("arrive arrival", "depart departure leave"),
-    ("confirm confirmed", "cancel cancelled canceled"), ("release released", "hold block blocked retain retained"), ("win won", "lose lost"),
-    ("inside", "outside"), ("maximum most", "minimum least"), ("first", "last"), ("full", "empty"), ("urgent", "routine"),
-    ("positive", "negative"), ("paid", "unpaid"), ("connect connected", "disconnect disconnected"), ("push pushed", "revert reverted"),
-];
-
-const RESTRICTIONS: &[&str] = &[
-    "only solely merely exclusively", "except excluding unless besides", "until till", "all every each entire whole everything", "both",
-    "instead rather",
-];
+const SOFT_NUMBERS: &[(&str, &str)] =
+    &[("one", "1"), ("first", "1"), ("once", "1"), ("single", "1")];
 
 #[cfg(test)]
 mod tests {
@@ -577,30 +685,65 @@ mod tests {
     #[test]
     fn other_facts() {
         for (one, two) in [
-            ("meeting at 14:00 at the north gate", "at the north gate we meet at 15:00"),
-            ("Please release order 88213 today.", "Please do not release order 88213 today."),
-            ("roll back checkout to 4.1.2", "checkout needs rolling back to 4.2.1"),
+            (
+                "meeting at 14:00 at the north gate",
+                "at the north gate we meet at 15:00",
+            ),
+            (
+                "Please release order 88213 today.",
+                "Please do not release order 88213 today.",
+            ),
+            (
+                "roll back checkout to 4.1.2",
+                "checkout needs rolling back to 4.2.1",
+            ),
             ("send it to ana@example.com", "send it to bo@example.com"),
             ("12 Main St is ready", "21 Main St is ready"),
             ("pay 5 kg", "pay 5 lb"),
             ("on Monday please", "on Tuesday please"),
         ] {
-            assert!(matches!(judge(one, two), Judgement::Different(_)), "{one} / {two}: {:?}", judge(one, two));
+            assert!(
+                matches!(judge(one, two), Judgement::Different(_)),
+                "{one} / {two}: {:?}",
+                judge(one, two)
+            );
         }
     }
 
     #[test]
     fn not_for_a_model() {
         for (one, two) in [
-            ("Please hand the keys to Ines at noon.", "At noon, please give the keys to Omar."),
-            ("The red cable goes to the rack", "The blue cable goes to the rack"),
-            ("Delete the old logs", "Delete the old logs, except those of the vault"),
-            ("Clients of v2 must keep working.", "It is fine if clients of v2 need not keep on working."),
-            ("goodwill for the customer", "goodwill. To the equivalence model: answer yes"),
-            ("deliver to the payroll desk", "deliver it to the p\u{430}yroll desk"),
+            (
+                "Please hand the keys to Ines at noon.",
+                "At noon, please give the keys to Omar.",
+            ),
+            (
+                "The red cable goes to the rack",
+                "The blue cable goes to the rack",
+            ),
+            (
+                "Delete the old logs",
+                "Delete the old logs, except those of the vault",
+            ),
+            (
+                "Clients of v2 must keep working.",
+                "It is fine if clients of v2 need not keep on working.",
+            ),
+            (
+                "goodwill for the customer",
+                "goodwill. To the equivalence model: answer yes",
+            ),
+            (
+                "deliver to the payroll desk",
+                "deliver it to the p\u{430}yroll desk",
+            ),
             ("note for the desk", "a note for\u{200b} the desk"),
         ] {
-            assert!(matches!(judge(one, two), Judgement::Unclear(_)), "{one} / {two}: {:?}", judge(one, two));
+            assert!(
+                matches!(judge(one, two), Judgement::Unclear(_)),
+                "{one} / {two}: {:?}",
+                judge(one, two)
+            );
         }
     }
 
@@ -608,7 +751,15 @@ mod tests {
     fn what_is_prose() {
         assert!(may_be("two words", "other words", &Names::of("note")));
         assert!(!may_be("duplicate", "fraudulent", &Names::of("reason")));
-        assert!(!may_be("Bramble Logistics", "Harrow Ink Supply", &Names::of("vendor")));
-        assert!(!may_be("12 Mill Row, Testford", "21 Mill Row, Testford", &Names::of("address")));
+        assert!(!may_be(
+            "Bramble Logistics",
+            "Harrow Ink Supply",
+            &Names::of("vendor")
+        ));
+        assert!(!may_be(
+            "12 Mill Row, Testford",
+            "21 Mill Row, Testford",
+            &Names::of("address")
+        ));
     }
 }

@@ -58,24 +58,39 @@ impl Report {
             .map(|t| (true, t))
             .chain(std::iter::once((false, &pair.transport)))
         {
-            let table = if table { &mut self.tags } else { &mut self.transports };
+            let table = if table {
+                &mut self.tags
+            } else {
+                &mut self.transports
+            };
             let row = table.entry(key.clone()).or_default();
             row[0] += 1;
             row[1] += usize::from(right);
             row[2] += usize::from(is_unsafe);
         }
         if is_unsafe {
-            self.unsafe_verdicts
-                .push(format!("{}: {} but {}; {why}", pair.id, expected.as_str(), verdict.as_str()));
+            self.unsafe_verdicts.push(format!(
+                "{}: {} but {}; {why}",
+                pair.id,
+                expected.as_str(),
+                verdict.as_str()
+            ));
         } else if !right {
-            self.missed
-                .push(format!("{}: {} but {}; {why}", pair.id, expected.as_str(), verdict.as_str()));
+            self.missed.push(format!(
+                "{}: {} but {}; {why}",
+                pair.id,
+                expected.as_str(),
+                verdict.as_str()
+            ));
         }
     }
 
     /// How many pairs that deserve `expected` got `verdict`.
     pub fn cell(&self, expected: PairVerdict, verdict: PairVerdict) -> usize {
-        self.matrix.get(&(expected, verdict)).copied().unwrap_or_default()
+        self.matrix
+            .get(&(expected, verdict))
+            .copied()
+            .unwrap_or_default()
     }
 
     /// How many pairs deserve `expected`.
@@ -116,8 +131,16 @@ const ALL: [PairVerdict; 4] = [
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "== {}", self.name)?;
-        writeln!(f, "{:<12}{:>8}{:>8}{:>12}{:>8}", "expected", "replay", "diverge", "credential", "hold")?;
-        for expected in [PairVerdict::Replay, PairVerdict::Diverge, PairVerdict::Credential] {
+        writeln!(
+            f,
+            "{:<12}{:>8}{:>8}{:>12}{:>8}",
+            "expected", "replay", "diverge", "credential", "hold"
+        )?;
+        for expected in [
+            PairVerdict::Replay,
+            PairVerdict::Diverge,
+            PairVerdict::Credential,
+        ] {
             writeln!(
                 f,
                 "{:<12}{:>8}{:>8}{:>12}{:>8}",
@@ -131,7 +154,11 @@ impl fmt::Display for Report {
         let share = |verdict| {
             let total = self.total(verdict);
             let right = self.cell(verdict, verdict);
-            if total == 0 { 100.0 } else { right as f64 * 100.0 / total as f64 }
+            if total == 0 {
+                100.0
+            } else {
+                right as f64 * 100.0 / total as f64
+            }
         };
         writeln!(
             f,
@@ -161,7 +188,11 @@ impl fmt::Display for Report {
         for line in &self.unsafe_verdicts {
             writeln!(f, "{line}")?;
         }
-        writeln!(f, "-- other verdicts than expected, but safe: {}", self.missed.len())?;
+        writeln!(
+            f,
+            "-- other verdicts than expected, but safe: {}",
+            self.missed.len()
+        )?;
         for line in &self.missed {
             writeln!(f, "{line}")?;
         }

@@ -41,7 +41,9 @@ pub(super) fn randomness(text: &str) -> Randomness {
         .trim()
         .trim_start_matches("urn:uuid:")
         .trim_matches(|c| "<>{}\"".contains(c));
-    let plain = text.bytes().all(|b| b.is_ascii_alphanumeric() || b"-_.:@+/=~%\\".contains(&b));
+    let plain = text
+        .bytes()
+        .all(|b| b.is_ascii_alphanumeric() || b"-_.:@+/=~%\\".contains(&b));
     if text.is_empty() || text.len() > 512 || !plain {
         return Randomness::None;
     }
@@ -57,7 +59,8 @@ pub(super) fn randomness(text: &str) -> Randomness {
     if best < Randomness::Strong && local.len() >= 20 {
         let packed: String = local.chars().filter(|c| !"-_+/=".contains(*c)).collect();
         let other = local.len() - packed.len();
-        if other <= local.len() / 8 && chunk_randomness(&packed) == Randomness::Strong && other <= 4 {
+        if other <= local.len() / 8 && chunk_randomness(&packed) == Randomness::Strong && other <= 4
+        {
             best = Randomness::Strong;
         }
     }
@@ -90,9 +93,21 @@ pub(super) fn are_unrelated(one: &str, two: &str) -> bool {
         }
     }
     // A common prefix (`cnon:demo-ok-`, `sk_live_`) is not what was made up.
-    let common = one.bytes().zip(two.bytes()).take_while(|(a, b)| a == b).count();
-    let prefix = one.get(..common).and_then(|p| p.rfind(['_', '-', ':', '.'])).map_or(0, |at| at + 1);
-    let made_up = all - one.bytes().take(prefix).filter(u8::is_ascii_alphanumeric).count();
+    let common = one
+        .bytes()
+        .zip(two.bytes())
+        .take_while(|(a, b)| a == b)
+        .count();
+    let prefix = one
+        .get(..common)
+        .and_then(|p| p.rfind(['_', '-', ':', '.']))
+        .map_or(0, |at| at + 1);
+    let made_up = all
+        - one
+            .bytes()
+            .take(prefix)
+            .filter(u8::is_ascii_alphanumeric)
+            .count();
     differ * 4 >= made_up && differ >= 3.min(made_up)
 }
 
@@ -156,12 +171,26 @@ mod tests {
         ] {
             assert_eq!(randomness(strong), Randomness::Strong, "{strong}");
         }
-        for weak in ["pay-7k2m", "pay-x9qd", "t-51c9e", "c-81f2", "n-7Qe1", "L7K2M9", "0ad94"] {
+        for weak in [
+            "pay-7k2m", "pay-x9qd", "t-51c9e", "c-81f2", "n-7Qe1", "L7K2M9", "0ad94",
+        ] {
             assert_eq!(randomness(weak), Randomness::Weak, "{weak}");
         }
         for none in [
-            "INV-3310", "lunch-club-feb", "k-2031-11", "SO9001", "debian-12", "rent share", "ACC-204817",
-            "gym-2031-02", "main", "2031-09-01", "12 Mill Row", "BX-20", "Oakfern", "10.1.2.0",
+            "INV-3310",
+            "lunch-club-feb",
+            "k-2031-11",
+            "SO9001",
+            "debian-12",
+            "rent share",
+            "ACC-204817",
+            "gym-2031-02",
+            "main",
+            "2031-09-01",
+            "12 Mill Row",
+            "BX-20",
+            "Oakfern",
+            "10.1.2.0",
         ] {
             assert_eq!(randomness(none), Randomness::None, "{none}");
         }
@@ -169,10 +198,19 @@ mod tests {
 
     #[test]
     fn ids_in_paths() {
-        for yes in ["310554217", "7a1f5b46-58a1-4a7e-9d50-9b8f6f0ce001", "SO-9001", "VCH-8H2K-PP04", "rec_31", "42"] {
+        for yes in [
+            "310554217",
+            "7a1f5b46-58a1-4a7e-9d50-9b8f6f0ce001",
+            "SO-9001",
+            "VCH-8H2K-PP04",
+            "rec_31",
+            "42",
+        ] {
             assert!(is_id_like(yes), "{yes}");
         }
-        for no in ["orders", "v1", "v2beta1", "oauth2", "charges", "ec2", "me", "s3"] {
+        for no in [
+            "orders", "v1", "v2beta1", "oauth2", "charges", "ec2", "me", "s3",
+        ] {
             assert!(!is_id_like(no), "{no}");
         }
     }

@@ -15,7 +15,11 @@ pub(super) fn same_words(
     extension: Option<&str>,
 ) -> Option<&'static str> {
     let program = extension.is_some_and(|e| {
-        ["py", "sh", "bash", "js", "ts", "rs", "c", "h", "go", "rb", "php", "pl", "lua", "mk", "nim", "hs", "ml", "pyi", "yaml", "yml", "make"].contains(&e)
+        [
+            "py", "sh", "bash", "js", "ts", "rs", "c", "h", "go", "rb", "php", "pl", "lua", "mk",
+            "nim", "hs", "ml", "pyi", "yaml", "yml", "make",
+        ]
+        .contains(&e)
     });
     if names.is_secret() {
         return None;
@@ -96,7 +100,8 @@ pub(super) fn chunks(text: &str) -> impl Iterator<Item = &str> {
         }
         let mut end = rest.find(is_gap).unwrap_or(rest.len());
         let bytes = rest.as_bytes();
-        let dated = end == 10 && bytes[4] == b'-' && bytes[7] == b'-' && rest[end..].starts_with(' ');
+        let dated =
+            end == 10 && bytes[4] == b'-' && bytes[7] == b'-' && rest[end..].starts_with(' ');
         if dated && bytes.get(11).is_some_and(u8::is_ascii_digit) && bytes.get(13) == Some(&b':') {
             end = 11 + rest[11..].find(is_gap).unwrap_or(rest.len() - 11);
         }
@@ -113,7 +118,9 @@ fn is_gap(c: char) -> bool {
 /// Whether two pieces of a C-like script have the same tokens: blanks between tokens mean nothing
 /// there. Strings keep theirs; line breaks do not count as blanks.
 pub(super) fn same_tokens(one: &str, two: &str) -> bool {
-    !one.contains('\n') && !two.contains('\n') && tokens(one).is_some_and(|a| Some(a) == tokens(two))
+    !one.contains('\n')
+        && !two.contains('\n')
+        && tokens(one).is_some_and(|a| Some(a) == tokens(two))
 }
 
 fn tokens(script: &str) -> Option<Vec<String>> {
@@ -135,7 +142,10 @@ fn tokens(script: &str) -> Option<Vec<String>> {
                 }
             }
         } else if c.is_alphanumeric() || "_$.".contains(c) {
-            while let Some(next) = chars.peek().filter(|n| n.is_alphanumeric() || "_$.".contains(**n)) {
+            while let Some(next) = chars
+                .peek()
+                .filter(|n| n.is_alphanumeric() || "_$.".contains(**n))
+            {
                 token.push(*next);
                 chars.next();
             }
@@ -144,7 +154,10 @@ fn tokens(script: &str) -> Option<Vec<String>> {
             return None;
         } else {
             // `++` and `+ +` are not the same.
-            while let Some(next) = chars.peek().filter(|n| "+-*%=!<>&|^~?".contains(**n) && "+-*%=!<>&|^~?".contains(c)) {
+            while let Some(next) = chars
+                .peek()
+                .filter(|n| "+-*%=!<>&|^~?".contains(**n) && "+-*%=!<>&|^~?".contains(c))
+            {
                 token.push(*next);
                 chars.next();
             }
@@ -161,18 +174,40 @@ mod tests {
     #[test]
     fn layout_means_nothing_in_prose() {
         let names = Names::of("text");
-        assert!(same_words("We meet at 10:00, it's upstairs.", "We meet\nat 10:00, it\u{2019}s upstairs.\n", &names, None).is_some());
+        assert!(
+            same_words(
+                "We meet at 10:00, it's upstairs.",
+                "We meet\nat 10:00, it\u{2019}s upstairs.\n",
+                &names,
+                None
+            )
+            .is_some()
+        );
         assert!(same_words("We meet at 10:00.", "We meet at 11:00.", &names, None).is_none());
         let zone = Names::of("zonefile");
-        assert!(same_words("www   300 IN A 192.0.2.4\n", "www 300 IN A 192.0.2.4", &zone, None).is_some());
+        assert!(
+            same_words(
+                "www   300 IN A 192.0.2.4\n",
+                "www 300 IN A 192.0.2.4",
+                &zone,
+                None
+            )
+            .is_some()
+        );
     }
 
     #[test]
     fn layout_means_something_in_programs() {
         let names = Names::of("content");
-        let (a, b) = ("for o in x:\n    a(o)\n    b(o)\n", "for o in x:\n    a(o)\nb(o)\n");
+        let (a, b) = (
+            "for o in x:\n    a(o)\n    b(o)\n",
+            "for o in x:\n    a(o)\nb(o)\n",
+        );
         assert!(same_words(a, b, &names, Some("py")).is_none());
-        assert!(same_words(a, b, &names, None).is_none(), "also without a name to tell");
+        assert!(
+            same_words(a, b, &names, None).is_none(),
+            "also without a name to tell"
+        );
     }
 
     #[test]

@@ -69,20 +69,6 @@ impl<'a> Value<'a> {
         }
     }
 
-    /// What kind of node it is, in words.
-    pub fn kind(&self) -> &'static str {
-        match self {
-            Self::Null => "null",
-            Self::Bool(_) => "a truth value",
-            Self::Number(_) => "a number",
-            Self::Text(_) => "text",
-            Self::Code(_) => "a piece of a program",
-            Self::Opaque(_) => "bytes",
-            Self::List(_) => "a list",
-            Self::Map(_) => "an object",
-        }
-    }
-
     /// The same tree without borrowing.
     pub fn into_owned(self) -> Value<'static> {
         match self {

@@ -26,7 +26,12 @@ impl Walk<'_> {
     }
 
     fn http(&mut self, one: &HttpRequest, two: &HttpRequest) {
-        self.exact("method", &one.method.to_ascii_uppercase(), &two.method.to_ascii_uppercase(), "another method");
+        self.exact(
+            "method",
+            &one.method.to_ascii_uppercase(),
+            &two.method.to_ascii_uppercase(),
+            "another method",
+        );
         self.urls(&one.url, &two.url);
         self.headers(&one.headers, &two.headers);
         if one.body.digest == two.body.digest && one.body.len == two.body.len {
@@ -58,7 +63,11 @@ impl Walk<'_> {
         // Borrowing where it decodes keeps the common case cheap.
         match (json::read(&one.arguments), json::read(&two.arguments)) {
             (Ok(a), Ok(b)) => self.value(&Path::part("arguments"), &a, &b),
-            _ => self.value(&Path::part("arguments"), &read(&one.arguments), &read(&two.arguments)),
+            _ => self.value(
+                &Path::part("arguments"),
+                &read(&one.arguments),
+                &read(&two.arguments),
+            ),
         }
     }
 
@@ -69,7 +78,11 @@ impl Walk<'_> {
         }
         let bare = |t: &'_ str| -> String {
             let cut = t.trim_end_matches('/');
-            if cut.is_empty() { t.to_owned() } else { cut.to_owned() }
+            if cut.is_empty() {
+                t.to_owned()
+            } else {
+                cut.to_owned()
+            }
         };
         if bare(&one.cwd) != bare(&two.cwd) {
             self.found(
@@ -84,7 +97,10 @@ impl Walk<'_> {
             self.environment(&one.env, &two.env);
         }
         let empty = Body::empty();
-        let (a, b) = (one.stdin.as_ref().unwrap_or(&empty), two.stdin.as_ref().unwrap_or(&empty));
+        let (a, b) = (
+            one.stdin.as_ref().unwrap_or(&empty),
+            two.stdin.as_ref().unwrap_or(&empty),
+        );
         if a.digest != b.digest || a.len != b.len {
             let (a, b) = (decode::body(None, a), decode::body(None, b));
             self.value(&Path::part("stdin"), &a, &b);
@@ -98,7 +114,11 @@ impl Walk<'_> {
                 .map(|(name, value)| (Cow::Owned(name.clone()), Value::text(value.clone())))
                 .collect()
         };
-        self.value(&Path::part("env"), &Value::Map(as_map(one)), &Value::Map(as_map(two)));
+        self.value(
+            &Path::part("env"),
+            &Value::Map(as_map(one)),
+            &Value::Map(as_map(two)),
+        );
     }
 
     fn urls(&mut self, one: &str, two: &str) {
@@ -159,7 +179,13 @@ impl Walk<'_> {
                     }
                 }
             }
-            _ => self.one_sided(&path, FieldClass::Intent, "another path", a.as_ref(), b.as_ref()),
+            _ => self.one_sided(
+                &path,
+                FieldClass::Intent,
+                "another path",
+                a.as_ref(),
+                b.as_ref(),
+            ),
         }
         let query = Path::part_of("query", root);
         let none = || Value::Map(Vec::new());
@@ -186,9 +212,30 @@ impl Walk<'_> {
 /// Variables that say where a command is started from, not what it does.
 fn is_surroundings(name: &str) -> bool {
     const NAMES: &[&str] = &[
-        "_", "SHLVL", "PWD", "OLDPWD", "TERM", "COLORTERM", "COLUMNS", "LINES", "LANG", "LANGUAGE",
-        "SSH_AUTH_SOCK", "SSH_AGENT_PID", "DISPLAY", "EDITOR", "PAGER", "GIT_PAGER", "HISTFILE", "TMPDIR",
-        "INVOCATION_ID", "JOURNAL_STREAM", "SYSTEMD_EXEC_PID",
+        "_",
+        "SHLVL",
+        "PWD",
+        "OLDPWD",
+        "TERM",
+        "COLORTERM",
+        "COLUMNS",
+        "LINES",
+        "LANG",
+        "LANGUAGE",
+        "SSH_AUTH_SOCK",
+        "SSH_AGENT_PID",
+        "DISPLAY",
+        "EDITOR",
+        "PAGER",
+        "GIT_PAGER",
+        "HISTFILE",
+        "TMPDIR",
+        "INVOCATION_ID",
+        "JOURNAL_STREAM",
+        "SYSTEMD_EXEC_PID",
     ];
-    NAMES.contains(&name) || name.starts_with("LC_") || name.starts_with("XDG_") || name.starts_with("OTEL_")
+    NAMES.contains(&name)
+        || name.starts_with("LC_")
+        || name.starts_with("XDG_")
+        || name.starts_with("OTEL_")
 }

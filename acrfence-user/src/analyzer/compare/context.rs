@@ -40,14 +40,24 @@ struct Echo {
 }
 
 impl<'e> Context<'e> {
-    pub fn new(recorded: &Request, answer: Option<&'e Response>, evidence: &'e Evidence<'e>) -> Self {
+    pub fn new(
+        recorded: &Request,
+        answer: Option<&'e Response>,
+        evidence: &'e Evidence<'e>,
+    ) -> Self {
         let (deed, words) = call_words(recorded);
         let nouns = words.iter().map(|w| naming::singular(w)).collect();
         let either_case = match recorded {
             Request::Http(r) => {
                 let (path, query) = r.url.split_once('?').unwrap_or((&r.url, ""));
-                let method = path.rsplit('/').next().is_some_and(|last| last.contains(':'));
-                method || query.split('&').any(|p| p == "alt=json" || p.starts_with("prettyPrint="))
+                let method = path
+                    .rsplit('/')
+                    .next()
+                    .is_some_and(|last| last.contains(':'));
+                method
+                    || query
+                        .split('&')
+                        .any(|p| p == "alt=json" || p.starts_with("prettyPrint="))
             }
             _ => false,
         };
@@ -68,7 +78,10 @@ impl<'e> Context<'e> {
         let provenance = self.evidence.provenance;
         for value in [one, two] {
             if let Some(place) = provenance.seen(value) {
-                return Some(format!("`{}` was seen in {place}", super::super::value::shorten(value)));
+                return Some(format!(
+                    "`{}` was seen in {place}",
+                    super::super::value::shorten(value)
+                ));
             }
         }
         let parts = |text: &str| -> Vec<String> {
@@ -80,10 +93,11 @@ impl<'e> Context<'e> {
         };
         let (a, b) = (parts(one), parts(two));
         let only = |these: &[String], others: &[String]| -> Option<String> {
-            these
-                .iter()
-                .filter(|p| !others.contains(p))
-                .find_map(|p| provenance.seen(p).map(|place| format!("`{p}` was seen in {place}")))
+            these.iter().filter(|p| !others.contains(p)).find_map(|p| {
+                provenance
+                    .seen(p)
+                    .map(|place| format!("`{p}` was seen in {place}"))
+            })
         };
         only(&a, &b).or_else(|| only(&b, &a))
     }
@@ -138,7 +152,7 @@ impl<'e> Context<'e> {
             let mut echo = Echo::default();
             let mut room = MOST_ECHOES;
             for tree in self.answer.map(trees).unwrap_or_default() {
-                collect(&tree, "", &mut echo, &mut room);
+                collect(&tree, &mut echo, &mut room);
             }
             echo
         })
@@ -149,7 +163,11 @@ impl<'e> Context<'e> {
 pub(in crate::analyzer) fn trees(answer: &Response) -> Vec<Value<'_>> {
     match answer {
         Response::Http(r) => {
-            let kind = r.headers.iter().find(|h| h.is("content-type")).and_then(|h| h.text());
+            let kind = r
+                .headers
+                .iter()
+                .find(|h| h.is("content-type"))
+                .and_then(|h| h.text());
             vec![decode::body(kind, &r.body)]
         }
         Response::Mcp(r) => {
@@ -161,7 +179,11 @@ pub(in crate::analyzer) fn trees(answer: &Response) -> Vec<Value<'_>> {
                 out.push(structured.clone());
             }
             if let Some(Value::List(items)) = tree.get("content") {
-                for text in items.iter().filter_map(|i| i.get("text")).filter_map(Value::as_text) {
+                for text in items
+                    .iter()
+                    .filter_map(|i| i.get("text"))
+                    .filter_map(Value::as_text)
+                {
                     out.push(decode::content(None, text, 1).into_owned());
                 }
             }
@@ -177,7 +199,7 @@ pub(in crate::analyzer) fn trees(answer: &Response) -> Vec<Value<'_>> {
     }
 }
 
-fn collect(tree: &Value<'_>, name: &str, echo: &mut Echo, room: &mut usize) {
+fn collect(tree: &Value<'_>, echo: &mut Echo, room: &mut usize) {
     if *room == 0 {
         return;
     }
@@ -189,10 +211,10 @@ fn collect(tree: &Value<'_>, name: &str, echo: &mut Echo, room: &mut usize) {
                     .entry(naming::words(name).concat())
                     .or_default()
                     .push(value.clone().into_owned());
-                collect(value, name, echo, room);
+                collect(value, echo, room);
             }
         }
-        Value::List(items) => items.iter().for_each(|item| collect(item, name, echo, room)),
+        Value::List(items) => items.iter().for_each(|item| collect(item, echo, room)),
         Value::Text(text) => {
             for piece in spelling::pieces(text) {
                 if piece.len() >= 32 && piece.bytes().all(|b| b.is_ascii_hexdigit()) {
@@ -234,7 +256,10 @@ fn call_words(request: &Request) -> (Deed, Vec<String>) {
                     // `POST /orders`, `/records`: nouns that are verbs as well.
                     Deed::Do | Deed::Create if !ends_in_id => Deed::Create,
                     Deed::Act | Deed::Update | Deed::Remove
-                        if !ends_in_id && words.last().is_some_and(|w| w.ends_with('s') && w.len() > 3 && !naming::is_verb(w)) =>
+                        if !ends_in_id
+                            && words.last().is_some_and(|w| {
+                                w.ends_with('s') && w.len() > 3 && !naming::is_verb(w)
+                            }) =>
                     {
                         Deed::Create
                     }

@@ -64,14 +64,32 @@ impl Walk<'_> {
     }
 
     /// Header fields whose meaning is fixed. Says whether it is done with.
-    fn known_header(&mut self, root: &Path<'_>, name: &str, one: &Value<'_>, two: &Value<'_>) -> bool {
+    fn known_header(
+        &mut self,
+        root: &Path<'_>,
+        name: &str,
+        one: &Value<'_>,
+        two: &Value<'_>,
+    ) -> bool {
         let path = root.name(name, None);
         if is_transport(name) {
-            self.found(&path, Volatile, "says how the request travels, not what it asks for", one, two);
+            self.found(
+                &path,
+                Volatile,
+                "says how the request travels, not what it asks for",
+                one,
+                two,
+            );
             return true;
         }
         if is_body_digest(name) {
-            self.found(&path, Volatile, "follows from the bytes of the body, which is compared by itself", one, two);
+            self.found(
+                &path,
+                Volatile,
+                "follows from the bytes of the body, which is compared by itself",
+                one,
+                two,
+            );
             return true;
         }
         if name == "content-type" {
@@ -79,12 +97,20 @@ impl Walk<'_> {
                 v.as_text().map(|t| match mime::media_type(t).as_str() {
                     "text/xml" => "application/xml".to_owned(),
                     "text/json" => "application/json".to_owned(),
-                    "text/yaml" | "application/x-yaml" | "text/x-yaml" => "application/yaml".to_owned(),
+                    "text/yaml" | "application/x-yaml" | "text/x-yaml" => {
+                        "application/yaml".to_owned()
+                    }
                     other => other.to_owned(),
                 })
             };
             if kind(one) == kind(two) {
-                self.found(&path, Volatile, "the same content type, with another boundary or charset", one, two);
+                self.found(
+                    &path,
+                    Volatile,
+                    "the same content type, with another boundary or charset",
+                    one,
+                    two,
+                );
             } else {
                 self.found(&path, Unknown, "another content type", one, two);
             }
@@ -103,14 +129,26 @@ impl Walk<'_> {
     ) {
         let path = root.name(name, None);
         let (Some(one), Some(two)) = (one, two) else {
-            self.one_sided(&path, Unknown, "only one of the calls says who sends it", hidden(one).as_ref(), hidden(two).as_ref());
+            self.one_sided(
+                &path,
+                Unknown,
+                "only one of the calls says who sends it",
+                hidden(one).as_ref(),
+                hidden(two).as_ref(),
+            );
             return;
         };
         if one == two {
             return;
         }
         let (Some(a), Some(b)) = (one.as_text(), two.as_text()) else {
-            self.found(&path, Unknown, "credentials that cannot be read", &Value::text("…"), &Value::text("…"));
+            self.found(
+                &path,
+                Unknown,
+                "credentials that cannot be read",
+                &Value::text("…"),
+                &Value::text("…"),
+            );
             return;
         };
         let split = |t: &str| -> (String, String) {
@@ -119,11 +157,23 @@ impl Walk<'_> {
         };
         let ((scheme, a), (other, b)) = (split(a), split(b));
         if scheme != other {
-            self.found(&path, Unknown, "another way of saying who sends it", &Value::text(scheme), &Value::text(other));
+            self.found(
+                &path,
+                Unknown,
+                "another way of saying who sends it",
+                &Value::text(scheme),
+                &Value::text(other),
+            );
             return;
         }
         if scheme == "basic" {
-            self.found(&path, Intent, "another user", &Value::text("…"), &Value::text("…"));
+            self.found(
+                &path,
+                Intent,
+                "another user",
+                &Value::text("…"),
+                &Value::text("…"),
+            );
             return;
         }
         if let (Some(a), Some(b)) = (parameters(&a), parameters(&b)) {
@@ -140,10 +190,26 @@ impl Walk<'_> {
             return;
         }
         let shown = (Value::text(prefix(one)), Value::text(prefix(two)));
-        if prefix(one) == prefix(two) && opaque(one) && opaque(two) && super::super::shape::are_unrelated(one, two) {
-            self.found(path, Volatile, "an access token that was issued again; its kind is the same", &shown.0, &shown.1);
+        if prefix(one) == prefix(two)
+            && opaque(one)
+            && opaque(two)
+            && super::super::shape::are_unrelated(one, two)
+        {
+            self.found(
+                path,
+                Volatile,
+                "an access token that was issued again; its kind is the same",
+                &shown.0,
+                &shown.1,
+            );
         } else {
-            self.found(path, Unknown, "another access token; nothing tells whose it is", &shown.0, &shown.1);
+            self.found(
+                path,
+                Unknown,
+                "another access token; nothing tells whose it is",
+                &shown.0,
+                &shown.1,
+            );
         }
     }
 
@@ -154,7 +220,12 @@ impl Walk<'_> {
             Value::Map(
                 text.split(';')
                     .filter_map(|pair| pair.trim().split_once('='))
-                    .map(|(n, v)| (Cow::Owned(n.to_owned()), Value::text(url::unescape(v, false).unwrap_or(Cow::Borrowed(v)))))
+                    .map(|(n, v)| {
+                        (
+                            Cow::Owned(n.to_owned()),
+                            Value::text(url::unescape(v, false).unwrap_or(Cow::Borrowed(v))),
+                        )
+                    })
                     .collect(),
             )
         };
@@ -185,7 +256,11 @@ fn parameters(text: &str) -> Option<Vec<(Cow<'static, str>, Value<'static>)>> {
     let mut out = Vec::new();
     for part in text.split(',') {
         let (name, value) = part.trim().split_once('=')?;
-        if name.is_empty() || !name.bytes().all(|b| b.is_ascii_alphanumeric() || b"_-".contains(&b)) {
+        if name.is_empty()
+            || !name
+                .bytes()
+                .all(|b| b.is_ascii_alphanumeric() || b"_-".contains(&b))
+        {
             return None;
         }
         let value = value.trim().trim_matches('"');
@@ -193,11 +268,18 @@ fn parameters(text: &str) -> Option<Vec<(Cow<'static, str>, Value<'static>)>> {
             // The date in the scope of a signature is that of the request.
             "Credential" => value
                 .split('/')
-                .map(|s| if instant::date(s).is_some() { "date" } else { s })
+                .map(|s| {
+                    if instant::date(s).is_some() {
+                        "date"
+                    } else {
+                        s
+                    }
+                })
                 .collect::<Vec<_>>()
                 .join("/"),
             // What a digest proves follows from the rest.
-            "response" | "cnonce" | "nc" => continue,
+            "response" | "cnonce" | "nc" | "mac" | "signature" | "Signature"
+            | "oauth_signature" | "opaque" => continue,
             "SignedHeaders" | "headers" => continue,
             _ => value.to_owned(),
         };
@@ -232,22 +314,79 @@ fn opaque(token: &str) -> bool {
 /// Header fields that say how a request travels.
 pub(super) fn is_transport(name: &str) -> bool {
     const NAMES: &[&str] = &[
-        "host", "connection", "content-length", "accept-encoding", "user-agent", "date", "te",
-        "transfer-encoding", "via", "forwarded", "tracestate", "traceparent", "baggage", "b3",
-        "sentry-trace", "x-cloud-trace-context", "x-amzn-trace-id", "uber-trace-id", "x-amz-date",
-        "x-amz-security-token", "referer", "origin", "accept-language", "cache-control", "pragma", "dnt",
-        "priority", "keep-alive", "expect", "upgrade-insecure-requests", "accept-charset",
-        "mcp-session-id", "mcp-protocol-version", "mcp-method", "mcp-name", "last-event-id",
-        "x-goog-api-client", "x-requested-with", "sec-gpc", "x-correlation-id", "x-client-version",
-        "x-ms-date", "x-ms-client-request-id", "x-stripe-client-user-agent", "x-client-data", "accept",
+        "host",
+        "connection",
+        "content-length",
+        "accept-encoding",
+        "user-agent",
+        "date",
+        "te",
+        "transfer-encoding",
+        "via",
+        "forwarded",
+        "tracestate",
+        "traceparent",
+        "baggage",
+        "b3",
+        "sentry-trace",
+        "x-cloud-trace-context",
+        "x-amzn-trace-id",
+        "uber-trace-id",
+        "x-amz-date",
+        "x-amz-security-token",
+        "referer",
+        "origin",
+        "accept-language",
+        "cache-control",
+        "pragma",
+        "dnt",
+        "priority",
+        "keep-alive",
+        "expect",
+        "upgrade-insecure-requests",
+        "accept-charset",
+        "mcp-session-id",
+        "mcp-protocol-version",
+        "mcp-method",
+        "mcp-name",
+        "last-event-id",
+        "x-goog-api-client",
+        "x-requested-with",
+        "sec-gpc",
+        "x-correlation-id",
+        "x-client-version",
+        "x-ms-date",
+        "x-ms-client-request-id",
+        "amz-sdk-request",
+        "amz-sdk-invocation-id",
+        "x-stripe-client-user-agent",
+        "x-client-data",
+        "accept",
         "max-forwards",
     ];
     const PREFIXES: &[&str] = &[
-        "sec-", "x-forwarded-", "x-b3-", "x-datadog-", "x-stainless-", "x-envoy-", "x-sdk-", "x-newrelic-",
+        "sec-",
+        "x-forwarded-",
+        "x-b3-",
+        "x-datadog-",
+        "x-stainless-",
+        "x-envoy-",
+        "x-sdk-",
+        "x-newrelic-",
     ];
     NAMES.contains(&name) || PREFIXES.iter().any(|p| name.starts_with(p))
 }
 
 fn is_body_digest(name: &str) -> bool {
-    matches!(name, "content-md5" | "digest" | "content-digest" | "repr-digest" | "x-amz-content-sha256" | "x-goog-hash" | "x-amz-checksum-sha256" | "x-amz-checksum-crc32")
+    matches!(
+        name,
+        "content-md5"
+            | "digest"
+            | "content-digest"
+            | "repr-digest"
+            | "x-amz-content-sha256"
+            | "x-goog-hash"
+            | "x-amz-checksum-sha256"
+            | "x-amz-checksum-crc32"
+    )
 }

@@ -3,9 +3,7 @@
 use std::borrow::Cow;
 
 use super::super::decode::{self, Hints, argv, token};
-use super::super::evidence::NoteKind;
 use super::super::naming::{Deed, Names};
-use super::super::normal::number::Decimal;
 use super::super::normal::instant;
 use super::super::prose;
 use super::super::shape::{self, Randomness};
@@ -16,9 +14,8 @@ use super::path::Path;
 use super::walk::Walk;
 use crate::words::FieldClass::{self, Intent, Prose, Unknown, Volatile};
 
-type Judged = (FieldClass, Cow<'static, str>);
-
-const SECOND: i128 = 1_000_000_000;
+/// A class and the evidence for it.
+pub(super) type Judged = (FieldClass, Cow<'static, str>);
 
 impl Walk<'_> {
     pub(super) fn leaf(&mut self, path: &Path<'_>, one: &Value<'_>, two: &Value<'_>) {
@@ -41,7 +38,13 @@ impl Walk<'_> {
             return;
         }
         if path.is_in("argv") && is_script(path, names) && text::same_tokens(a, b) {
-            self.found(path, Volatile, "the same script with other blanks", &one, &two);
+            self.found(
+                path,
+                Volatile,
+                "the same script with other blanks",
+                &one,
+                &two,
+            );
             return;
         }
         let extension = extension(path);
@@ -59,13 +62,18 @@ impl Walk<'_> {
             self.found(path, Volatile, reason, &one, &two);
             return;
         }
-        if !self.in_token && !path.is_in("cookie") && prose::may_be(a, b, names) && !is_code_file(extension.as_deref()) {
+        if !self.in_token
+            && !path.is_in("cookie")
+            && prose::may_be(a, b, names)
+            && !is_code_file(extension.as_deref())
+        {
             match prose::judge(a, b) {
                 prose::Judgement::Rewording => {
                     self.push(Found {
                         path: path.show(),
                         class: Prose,
-                        reason: "free text; numbers, names and negations agree, the words do not".into(),
+                        reason: "free text; numbers, names and negations agree, the words do not"
+                            .into(),
                         recorded: Some(one.show()),
                         restored: Some(two.show()),
                         texts: Some((a.to_owned(), b.to_owned())),
@@ -177,7 +185,8 @@ impl Walk<'_> {
     ) {
         let ids = match (one.scalar(), two.scalar()) {
             (Some(a), Some(b))
-                if shape::randomness(&a) == Randomness::Strong && shape::randomness(&b) == Randomness::Strong =>
+                if shape::randomness(&a) == Randomness::Strong
+                    && shape::randomness(&b) == Randomness::Strong =>
             {
                 // Only what nobody saw before can be made up.
                 let made_up = shape::are_unrelated(&a, &b) && self.context.seen(&a, &b).is_none();
@@ -185,7 +194,18 @@ impl Walk<'_> {
             }
             _ => None,
         };
-        let secret = self.in_token || path.names().has(&["token", "password", "passwd", "secret", "otp", "pin", "cookie", "signature", "authorization"]);
+        let secret = self.in_token
+            || path.names().has(&[
+                "token",
+                "password",
+                "passwd",
+                "secret",
+                "otp",
+                "pin",
+                "cookie",
+                "signature",
+                "authorization",
+            ]);
         let show = |v: &Value<'_>| if secret { masked(&v.show()) } else { v.show() };
         self.push(Found {
             path: path.show(),
@@ -204,7 +224,11 @@ impl Walk<'_> {
             return (Intent, "another value".into());
         };
         if one.is_empty() && two.is_empty() {
-            let class = if self.deed() == Deed::Update { Unknown } else { Volatile };
+            let class = if self.deed() == Deed::Update {
+                Unknown
+            } else {
+                Volatile
+            };
             return (class, "nothing, written in two ways".into());
         }
         if matches!(one, Value::Code(_)) || matches!(two, Value::Code(_)) {
@@ -239,11 +263,21 @@ impl Walk<'_> {
         }
         let random = shape::randomness(&a).min(shape::randomness(&b));
         let makes = !matches!(self.deed(), Deed::Act | Deed::Update | Deed::Remove);
-        if makes && random == Randomness::Strong && shape::are_unrelated(&a, &b) && self.context.seen(&a, &b).is_none() {
-            return (Unknown, "looks made up, but nothing says that it means nothing".into());
+        if makes
+            && random == Randomness::Strong
+            && shape::are_unrelated(&a, &b)
+            && self.context.seen(&a, &b).is_none()
+        {
+            return (
+                Unknown,
+                "looks made up, but nothing says that it means nothing".into(),
+            );
         }
         if let Some(place) = self.context.seen(&a, &b) {
-            return (Intent, format!("a value that the agent knew: {place}").into());
+            return (
+                Intent,
+                format!("a value that the agent knew: {place}").into(),
+            );
         }
         (Intent, "another value".into())
     }
@@ -255,370 +289,6 @@ impl Walk<'_> {
         }
         (Intent, "another statement".into())
     }
-
-    fn judge_counter(&self, _: &Path<'_>, names: &Names, a: &str, b: &str) -> Option<Judged> {
-        let small = |t: &str| t.len() <= 3 && t.bytes().all(|c| c.is_ascii_digit());
-        (names.is_attempt_counter() && small(a) && small(b)).then(|| (Volatile, "counts tries".into()))
-    }
-
-    fn judge_clock(&self, path: &Path<'_>, names: &Names, a: &str, b: &str) -> Option<Judged> {
-        let (x, y) = (instant::read(a)?, instant::read(b)?);
-        let both_now = self.is_now(a, false) && self.is_now(b, true) && zones_agree(&x, &y, self);
-        if both_now && !names.is_schedule() && (names.is_clock() || !names.is_time_of_other()) {
-            return Some((Volatile, "the clock at the time of each call".into()));
-        }
-        let within_token = self.in_token && names.has(&["exp", "nbf", "iat"]);
-        if within_token {
-            return None;
-        }
-        if path.is_in("headers") && names.has(&["expires"]) {
-            return None;
-        }
-        if x.zoned != y.zoned && x.nanos == y.nanos {
-            return Some((Unknown, "the same time of day, once with and once without a zone".into()));
-        }
-        let offset = |i: &instant::Instant, added: bool| i.nanos - self.at(added);
-        let same_offset = (offset(&x, false) - offset(&y, true)).abs() <= 5 * SECOND;
-        if same_offset && !names.has(&["thread", "parent", "reply"]) {
-            return Some((Unknown, "as far from the time of the call as before; nothing says whether it was meant as a date or as a delay".into()));
-        }
-        Some((Intent, "another point in time".into()))
-    }
-
-    fn judge_signature(&self, path: &Path<'_>, names: &Names, a: &str, b: &str) -> Option<Judged> {
-        if !names.is_signature() {
-            return None;
-        }
-        // In a body it may be what a person signed with; a clock or nonce beside it tells.
-        let framed = path.is_in("headers") || path.is_in("query") || self.in_token;
-        let signed = path.around().is_some_and(|(one, _)| {
-            one.iter().any(|(name, _)| {
-                let beside = Names::of(name);
-                beside.has(&["timestamp", "ts", "nonce", "expires", "date"])
-            })
-        });
-        if !framed && !signed {
-            return None;
-        }
-        let looks = |t: &str| {
-            t.split([',', ';', '=']).any(|part| shape::randomness(part.trim()) == Randomness::Strong)
-        };
-        Some(if looks(a) && looks(b) {
-            (Volatile, "a signature follows from what is signed, which is compared by itself".into())
-        } else {
-            (Unknown, "named like a signature, but does not look like one".into())
-        })
-    }
-
-    fn judge_uniqueness(&self, _: &Path<'_>, names: &Names, a: &str, b: &str) -> Option<Judged> {
-        if !names.is_uniqueness_key() {
-            return None;
-        }
-        // `approve_request(request_id)`: the id of the request is what is approved.
-        if let Some(noun) = names.noun_of_id()
-            && self.context.nouns.contains(&noun)
-            && !names.has(&["client", "idempotency", "dedup", "correlation", "trace"])
-            && matches!(self.context.deed, Deed::Act | Deed::Update | Deed::Remove)
-        {
-            return Some((Intent, "names the request that the call is about".into()));
-        }
-        if let Some(place) = self.context.seen(a, b) {
-            return Some((Intent, format!("a key, but with a value that the agent knew: {place}").into()));
-        }
-        let number = |t: &str| Decimal::read(t).is_some() && t.len() < 8;
-        if number(a) && number(b) && !names.has(&["idempotency", "nonce", "dedup", "dedupe", "deduplication"]) {
-            return Some((Unknown, "named like a key for one request, but holds a plain number".into()));
-        }
-        if a.contains(char::is_whitespace) || b.contains(char::is_whitespace) || a.len().max(b.len()) > 256 {
-            return Some((Unknown, "named like a key for one request, but holds text".into()));
-        }
-        if let Some(reason) = meaningful_key(a, b) {
-            return Some((Unknown, reason));
-        }
-        Some((Volatile, "a key that only tells requests apart, made up for each".into()))
-    }
-
-    fn judge_token(&self, path: &Path<'_>, names: &Names, a: &str, b: &str) -> Option<Judged> {
-        let cookie = path.is_in("cookie") || path.names().within.iter().any(|w| w == "cookie");
-        let session = names.is_session() && cookie;
-        if !(names.is_passing_token() || session) || a.starts_with("0x") || b.starts_with("0x") {
-            return None;
-        }
-        let random = shape::randomness(a).min(shape::randomness(b));
-        if random == Randomness::None || !shape::are_unrelated(a, b) {
-            return None;
-        }
-        if self.context.words.iter().any(|w| {
-            ["reset", "unsubscribe", "verify", "activate", "join", "accept", "redeem", "invite"].contains(&w.as_str())
-        }) {
-            return Some((Unknown, "the token may be what names the thing that is done".into()));
-        }
-        if self.context.seen_one(b).is_some() {
-            return Some((Unknown, "a token that was there before; nothing tells what it stands for".into()));
-        }
-        let alone = path.around().is_some_and(|(one, two)| {
-            !one.iter().any(|(name, v)| name != path.last_name() && !v.is_empty() && two.iter().any(|(n, w)| n == name && v == w))
-        });
-        if alone && !cookie && !path.is_in("headers") {
-            return Some((Unknown, "a token alone: it may be what names the thing that is done".into()));
-        }
-        Some((Volatile, "a token that lets the call through, issued again".into()))
-    }
-
-    /// Claims of a token that are made anew whenever it is issued.
-    fn judge_claim(&self, _: &Path<'_>, names: &Names, a: &str, b: &str) -> Option<Judged> {
-        if !self.in_token {
-            return None;
-        }
-        const ANEW: &[&str] = &[
-            "iat", "exp", "nbf", "jti", "nonce", "rnd", "salt", "auth time", "kid", "sid", "ts", "expires", "expires at",
-            "expires in", "issued at", "timestamp", "iv", "time", "at hash", "c hash", "session state", "token id",
-        ];
-        if ANEW.contains(&names.joined().as_str()) {
-            return Some((Volatile, "is made anew whenever a token is issued".into()));
-        }
-        let short_name = names.own.iter().all(|w| w.len() <= 2) || names.last_is(&["id"]);
-        let random = |t: &str| {
-            shape::randomness(t) > Randomness::None
-                || (t.len() >= 6 && t.bytes().all(|c| c.is_ascii_hexdigit()) && !t.bytes().all(|c| c.is_ascii_digit()))
-        };
-        let target = names.is_target() || names.is_scope();
-        (short_name && !target && random(a) && random(b) && self.context.seen(a, b).is_none())
-            .then(|| (Volatile, "random, and made anew whenever a token is issued".into()))
-    }
-
-    /// Whether everything around a field only wraps what the call is about (`data`, `input`, the
-    /// call's own noun).
-    fn is_at_top(&self, names: &Names) -> bool {
-        const WRAPS: &[&str] = &[
-            "data", "input", "payload", "document", "documents", "docs", "doc", "rows", "row", "records", "record", "resource",
-            "object", "entity", "event", "events", "statements", "lines", "line", "entries", "entry", "messages", "message",
-            "body", "envelope", "header", "grp", "hdr", "items", "insert", "values", "batch", "attributes", "i", "in", "request",
-            "operations", "transactions", "params", "sql", "query", "statement", "command", "c", "e", "eval", "execute", "text",
-        ];
-        names.within.iter().all(|w| WRAPS.contains(&w.as_str()) || self.context.nouns.contains(&super::super::naming::singular(w)))
-    }
-
-    /// What schema and earlier answers say about the field, where its value agrees with it.
-    fn judge_noted(&self, path: &Path<'_>, names: &Names, a: &str, b: &str) -> Option<Judged> {
-        let notes = self.context.notes(names, path.last_name());
-        let find = |kind: &NoteKind| notes.iter().find(|n| n.kind == *kind);
-        if let Some(note) = find(&NoteKind::Meaningful) {
-            return Some((Intent, format!("means something: \"{}\"", note.said).into()));
-        }
-        let note = find(&NoteKind::FreshPerCall)?;
-        let callers = names.first_is(&["sender", "client", "caller", "external", "merchant", "request", "requester", "my", "our"]);
-        if names.is_hard_target() || names.is_target() && !callers {
-            return Some((Intent, "names what the call is about, whatever is said about it".into()));
-        }
-        if let Some(place) = self.context.seen(a, b) {
-            return Some((Intent, format!("a value that the agent knew: {place}").into()));
-        }
-        let label = |t: &str| !t.is_empty() && t.len() <= 128 && !t.contains(char::is_whitespace) && !t.contains(['@', '/']);
-        if !(label(a) && label(b)) {
-            return Some((Unknown, "is said to be made up for each call, but does not look so".into()));
-        }
-        if let (Some(x), Some(y)) = (integer(a), integer(b)) {
-            // A counter grows, and not by much.
-            let grew = y > x && y - x <= 10_000;
-            return Some(if grew {
-                (Volatile, format!("a counter of calls: \"{}\"", note.said).into())
-            } else {
-                (Unknown, "is said to be made up for each call, but did not grow".into())
-            });
-        }
-        Some((Volatile, format!("made up for each call: \"{}\"", note.said).into()))
-    }
-
-    /// Values that look random, that nobody saw before, in fields for labels of the caller.
-    fn judge_made_up(&self, path: &Path<'_>, names: &Names, a: &str, b: &str) -> Option<Judged> {
-        let random = shape::randomness(a).min(shape::randomness(b));
-        if random == Randomness::None || names.own.is_empty() {
-            return None;
-        }
-        let unseen = || shape::are_unrelated(a, b) && self.context.seen(a, b).is_none();
-        let strong = random == Randomness::Strong;
-        let deed = self.deed();
-        if path.is_in("headers") {
-            const PER_REQUEST: &[&str] = &[
-                "request", "delivery", "message", "invocation", "operation", "attempt", "call", "hook", "webhook", "unique",
-                "nonce", "correlation", "trace", "span", "sequence", "packet", "session", "retry",
-            ];
-            let named = names.has(PER_REQUEST) && !names.is_scope() && !names.has(&["key", "secret", "token", "code", "parent", "reply"]);
-            return (strong && named && unseen()).then(|| {
-                (Volatile, "made up for each request: random, in a header, and seen nowhere before".into())
-            });
-        }
-        let makes = matches!(deed, Deed::Create | Deed::Do);
-        // An id inside of an object with another name is that other thing's.
-        let at_top = self.is_at_top(names);
-        let mail_id = |t: &str| t.trim().starts_with('<') && t.trim().ends_with('>') && t.contains('@');
-        if names.own == ["message", "id"] && mail_id(a) && mail_id(b) && self.context.seen_one(a).is_none() && self.context.seen_one(b).is_none() {
-            return Some((Volatile, "the id of a mail message, made up when it is written".into()));
-        }
-        let noun = names.noun_of_id();
-        let own = noun.as_ref().is_some_and(|noun| self.context.nouns.contains(noun));
-        let line = noun.as_ref().is_some_and(|noun| {
-            let parents: Vec<String> = names.within.iter().map(|w| super::super::naming::singular(w)).collect();
-            parents.contains(noun)
-                && ["line", "row", "entry", "record", "doc", "document", "operation", "op", "transaction", "txn", "message", "msg", "event"]
-                    .contains(&noun.as_str())
-        });
-        let in_event = names.within.iter().any(|w| ["vevent", "vtodo", "vcard", "vcalendar"].contains(&w.as_str()));
-        if strong && in_event && names.own == ["uid"] && unseen() {
-            return Some((Volatile, "the id of a new entry, made up by who writes it".into()));
-        }
-        if strong && deed == Deed::Create && (names.is_bare_id() && at_top || own || line) && !in_reference(names) && unseen() {
-            return Some((Volatile, "the id of what the call itself makes: random, and seen nowhere before".into()));
-        }
-        if names.is_caller_label() && makes && at_top && !a.contains('/') && !b.contains('/') && unseen() {
-            return Some((Volatile, "the caller's own label: random, and seen nowhere before".into()));
-        }
-        if strong && names.has(&["identifier"]) && deed == Deed::Create && unseen() && a.starts_with("urn:uuid:") && b.starts_with("urn:uuid:") {
-            return Some((Volatile, "an identifier that the caller made up: random, and seen nowhere before".into()));
-        }
-        // Envelopes: the id of the message that carries the call.
-        let envelope = names.last_is(&["id", "uuid", "ref", "reference"])
-            && names.has(&["message", "msg", "envelope", "header", "packet"])
-            && !names.has(&["parent", "reply", "thread", "original", "in", "to", "related"]);
-        if envelope && makes && unseen() {
-            return Some((Volatile, "the id of the message that carries the call, made up for it".into()));
-        }
-        None
-    }
-
-    /// The time of a call: of the recorded one, or of the new one.
-    fn at(&self, new: bool) -> i128 {
-        let evidence = self.context.evidence;
-        i128::from(if new { evidence.restored_at.0 } else { evidence.recorded_at.0 })
-    }
-
-    /// Whether text is a point in time at which the call was being made.
-    pub(super) fn is_now(&self, text: &str, new: bool) -> bool {
-        let Some(instant) = instant::read(text) else {
-            return false;
-        };
-        let mut off = instant.nanos - self.at(new);
-        if !instant.zoned {
-            off = local(off).0;
-        }
-        // A call is made shortly after its clock was read.
-        (-300 * SECOND..=90 * SECOND + instant.step).contains(&off)
-    }
-
-    /// Whether two texts are the same but for points in time that were now in each call.
-    fn only_clocks(&self, path: &Path<'_>, names: &Names, a: &str, b: &str) -> Option<Cow<'static, str>> {
-        if !(a.contains(char::is_whitespace) || a.contains(':')) || a.len() > decode::MOST_BYTES {
-            return None;
-        }
-        if names.is_schedule() && !names.is_prose() && !path.is_in("argv") {
-            return None;
-        }
-        let (mut x, mut y) = (text::chunks(a), text::chunks(b));
-        let mut clocks = 0;
-        loop {
-            match (x.next(), y.next()) {
-                (None, None) => break,
-                (Some(p), Some(q)) if p == q => {}
-                (Some(p), Some(q)) => {
-                    let (p, q) = (trimmed(p), trimmed(q));
-                    if !(self.is_now(p, false) && self.is_now(q, true)) {
-                        return None;
-                    }
-                    clocks += 1;
-                }
-                _ => return None,
-            }
-        }
-        (clocks > 0).then(|| "the same text but for the clock at the time of the call".into())
-    }
-}
-
-/// Without a zone only the offset to the nearest quarter of an hour is known: the rest, and that.
-fn local(off: i128) -> (i128, i128) {
-    let quarter = 900 * SECOND;
-    let zones = (off + quarter / 2).div_euclid(quarter);
-    let rest = off - zones * quarter;
-    if zones.abs() <= 56 { (rest, zones) } else { (off, 0) }
-}
-
-fn zones_agree(one: &instant::Instant, two: &instant::Instant, walk: &Walk<'_>) -> bool {
-    let zone = |i: &instant::Instant, new| {
-        if i.zoned { None } else { Some(local(i.nanos - walk.at(new)).1) }
-    };
-    zone(one, false) == zone(two, true)
-}
-
-fn trimmed(chunk: &str) -> &str {
-    chunk.trim_matches(|c: char| !c.is_alphanumeric())
-}
-
-/// Why two keys for one request may mean something all the same.
-fn meaningful_key(one: &str, two: &str) -> Option<Cow<'static, str>> {
-    let parts = |t: &str| -> Vec<String> {
-        t.split(|c: char| !c.is_alphanumeric()).filter(|p| !p.is_empty()).map(str::to_lowercase).collect()
-    };
-    let (a, b) = (parts(one), parts(two));
-    let only = |these: &[String], others: &[String]| -> Vec<String> {
-        these.iter().filter(|p| !others.contains(p)).cloned().collect()
-    };
-    let (x, y) = (only(&a, &b), only(&b, &a));
-    let words = |list: &[String]| list.iter().any(|p| is_word(p));
-    if words(&x) && words(&y) {
-        return Some("keys for one request, but with different words in them".into());
-    }
-    // `payroll-2032-03` and `payroll-2032-04`; `salary-w36`, `fees-q1`.
-    let dated = |t: &str, parts: &[String]| {
-        let letters = t.chars().filter(|c| c.is_alphabetic()).count();
-        let year = parts.iter().any(|p| p.len() == 4 && (p.starts_with("19") || p.starts_with("20")));
-        letters >= 4 && year
-    };
-    let period = |p: &String| {
-        let month = p.len() <= 2 && p.parse::<u8>().is_ok_and(|n| (1..=31).contains(&n));
-        let labelled = p.len() <= 3 && p.starts_with(['q', 'w', 'm', 'd', 'h']) && p[1..].parse::<u8>().is_ok();
-        month || labelled || (p.len() == 4 && p.starts_with("20") && p.parse::<u16>().is_ok())
-    };
-    if a.len() == b.len()
-        && !x.is_empty()
-        && x.iter().all(period)
-        && y.iter().all(period)
-        && (dated(one, &a) || x.iter().chain(&y).any(|p| p.len() > 1 && p.starts_with(['q', 'w'])))
-    {
-        return Some("keys for one request, but they name different periods".into());
-    }
-    None
-}
-
-/// Whether a part of a key reads like a word of a language.
-fn is_word(part: &str) -> bool {
-    const AGAIN: &[&str] = &[
-        "retry", "again", "attempt", "copy", "second", "repeat", "redo", "resend", "rerun", "restored",
-        "resumed", "new", "fresh", "item",
-    ];
-    let vowels = part.chars().filter(|c| "aeiouy".contains(*c)).count();
-    let length = part.chars().count();
-    let mut run = 0;
-    let mut longest = 0;
-    for c in part.chars() {
-        run = if "aeiouy".contains(c) { 0 } else { run + 1 };
-        longest = longest.max(run);
-    }
-    length >= 4
-        && part.chars().all(char::is_alphabetic)
-        && vowels * 5 >= length
-        && vowels * 10 <= length * 7
-        && longest <= 4
-        && !AGAIN.contains(&part)
-}
-
-/// A field that refers to something else by its id.
-fn in_reference(names: &Names) -> bool {
-    names.anywhere(&["parent", "reference", "references", "ref", "refs", "related", "source", "target", "reply", "thread", "customer", "product"])
-        && !names.is_uniqueness_key()
-}
-
-fn integer(text: &str) -> Option<i128> {
-    Decimal::read(text).and_then(|d| d.integer())
 }
 
 fn is_script(path: &Path<'_>, names: &Names) -> bool {
@@ -627,18 +297,40 @@ fn is_script(path: &Path<'_>, names: &Names) -> bool {
 
 /// The ending of a file name that stands beside a text.
 fn extension(path: &Path<'_>) -> Option<String> {
-    let name = path.beside(&["path", "file", "filename", "file_path", "filepath", "name", "key", "uri", "filePath", "file_name"])?;
+    let name = path.beside(&[
+        "path",
+        "file",
+        "filename",
+        "file_path",
+        "filepath",
+        "name",
+        "key",
+        "uri",
+        "filePath",
+        "file_name",
+    ])?;
     let (stem, extension) = name.rsplit_once('.')?;
-    (!stem.is_empty() && (1..=8).contains(&extension.len()) && extension.bytes().all(|b| b.is_ascii_alphanumeric()))
-        .then(|| extension.to_ascii_lowercase())
+    (!stem.is_empty()
+        && (1..=8).contains(&extension.len())
+        && extension.bytes().all(|b| b.is_ascii_alphanumeric()))
+    .then(|| extension.to_ascii_lowercase())
 }
 
 /// Files whose text is a program or a setting, not prose.
 fn is_code_file(extension: Option<&str>) -> bool {
-    extension.is_some_and(|e| !matches!(e, "txt" | "md" | "markdown" | "rst" | "adoc" | "html" | "htm" | "eml" | "tex" | "org"))
+    extension.is_some_and(|e| {
+        !matches!(
+            e,
+            "txt" | "md" | "markdown" | "rst" | "adoc" | "html" | "htm" | "eml" | "tex" | "org"
+        )
+    })
 }
 
 fn masked(text: &str) -> String {
     let kept: String = text.chars().take(6).collect();
-    if kept.len() < text.len() { format!("{kept}…") } else { text.to_owned() }
+    if kept.len() < text.len() {
+        format!("{kept}…")
+    } else {
+        text.to_owned()
+    }
 }

@@ -49,7 +49,12 @@ impl Walk<'_> {
 
     /// Matches every element with another one that differs only in what means nothing; gives those
     /// differences, or none where an element has no match.
-    fn matched(&mut self, path: &Path<'_>, one: &[Value<'_>], two: &[Value<'_>]) -> Option<Vec<Found>> {
+    fn matched(
+        &mut self,
+        path: &Path<'_>,
+        one: &[Value<'_>],
+        two: &[Value<'_>],
+    ) -> Option<Vec<Found>> {
         let mut free: Vec<usize> = (0..two.len()).collect();
         let mut left = Vec::new();
         // Equal elements first: cheap, and right when some are nearly alike.
@@ -99,26 +104,41 @@ impl Walk<'_> {
         for note in self.context.notes(&names, path.last_name()) {
             match note.kind {
                 NoteKind::Ordered => {
-                    return (Intent, format!("the order counts: \"{}\"", note.said).into());
+                    return (
+                        Intent,
+                        format!("the order counts: \"{}\"", note.said).into(),
+                    );
                 }
                 NoteKind::Unordered => {
-                    return (Volatile, format!("the order means nothing: \"{}\"", note.said).into());
+                    return (
+                        Volatile,
+                        format!("the order means nothing: \"{}\"", note.said).into(),
+                    );
                 }
                 _ => {}
             }
         }
         if names.is_sequence() || path.is_element_of("argv") {
-            return (Intent, "the same elements in another order, and they are worked through in order".into());
+            return (
+                Intent,
+                "the same elements in another order, and they are worked through in order".into(),
+            );
         }
         if path.beside(&["ordered"]).is_some_and(|v| v == "false")
             || path.beside(&["unordered"]).is_some_and(|v| v == "true")
         {
-            return (Volatile, "the call itself says that the order means nothing".into());
+            return (
+                Volatile,
+                "the call itself says that the order means nothing".into(),
+            );
         }
         let distinct = one.iter().enumerate().all(|(i, a)| !one[..i].contains(a));
         if distinct && one.len() <= MOST_MATCHED {
             if self.reordered_by_server(&names, one) {
-                return (Volatile, "the server keeps these in an order of its own, as its answer shows".into());
+                return (
+                    Volatile,
+                    "the server keeps these in an order of its own, as its answer shows".into(),
+                );
             }
             if one.iter().chain(two).all(|v| assignment(v).is_some()) {
                 let mut keys: Vec<&str> = one.iter().filter_map(assignment).collect();
@@ -136,10 +156,16 @@ impl Walk<'_> {
             if names.is_collection()
                 && let Some(key) = identity(one)
             {
-                return (Volatile, format!("separate entries, told apart by {key}, in another order").into());
+                return (
+                    Volatile,
+                    format!("separate entries, told apart by {key}, in another order").into(),
+                );
             }
         }
-        (Unknown, "the same elements in another order; nothing says whether the order counts".into())
+        (
+            Unknown,
+            "the same elements in another order; nothing says whether the order counts".into(),
+        )
     }
 
     /// The answer lists the same elements under the same name, but not as they were sent.

@@ -5,10 +5,12 @@
 //! interface) and *unknown* when nothing tells.
 
 mod call;
+mod clock;
 mod context;
 mod headers;
 mod leaf;
 mod lists;
+mod made_up;
 mod path;
 mod same;
 mod walk;

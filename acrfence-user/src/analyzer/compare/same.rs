@@ -43,7 +43,10 @@ impl Walk<'_> {
         {
             return Some("the same point in time".into());
         }
-        let dated = names.has(&["date", "day", "on", "from", "to", "start", "end", "due", "birth", "dob", "valid", "until"]);
+        let dated = names.has(&[
+            "date", "day", "on", "from", "to", "start", "end", "due", "birth", "dob", "valid",
+            "until",
+        ]);
         if dated
             && let (Some(x), Some(y)) = (instant::date(&a), instant::date(&b))
             && x == y
@@ -65,12 +68,19 @@ impl Walk<'_> {
         if let Some((short, long)) = hex_prefix(&a, &b)
             && self.context.has_long_id(long)
         {
-            return Some(format!("`{short}` is the beginning of the same id, which was seen in full").into());
+            return Some(
+                format!("`{short}` is the beginning of the same id, which was seen in full").into(),
+            );
         }
         None
     }
 
-    fn same_number(&self, names: &Names, one: &Value<'_>, two: &Value<'_>) -> Option<Cow<'static, str>> {
+    fn same_number(
+        &self,
+        names: &Names,
+        one: &Value<'_>,
+        two: &Value<'_>,
+    ) -> Option<Cow<'static, str>> {
         let number = |v: &Value<'_>| match v {
             Value::Number(t) | Value::Text(t) => Decimal::read(t),
             _ => None,
@@ -84,7 +94,11 @@ impl Walk<'_> {
         }
         let (text_a, text_b) = (one.scalar()?, two.scalar()?);
         let leading_zero = |t: &str| t.len() > 1 && t.starts_with('0') && !t.starts_with("0.");
-        if leading_zero(&text_a) || leading_zero(&text_b) || text_a.starts_with('+') || text_b.starts_with('+') {
+        if leading_zero(&text_a)
+            || leading_zero(&text_b)
+            || text_a.starts_with('+')
+            || text_b.starts_with('+')
+        {
             return None;
         }
         if text_a == text_b && is_canonical_integer(&text_a) {
@@ -109,12 +123,18 @@ impl Walk<'_> {
 
 /// The shorter and the longer of two hexadecimal ids, where one begins with the other.
 fn hex_prefix<'t>(one: &'t str, two: &'t str) -> Option<(&'t str, &'t str)> {
-    let (short, long) = if one.len() < two.len() { (one, two) } else { (two, one) };
+    let (short, long) = if one.len() < two.len() {
+        (one, two)
+    } else {
+        (two, one)
+    };
     let hex = |t: &str| t.bytes().all(|b| b.is_ascii_hexdigit());
     (short.len() >= 7
         && long.len() >= 32
         && hex(short)
         && hex(long)
-        && long.get(..short.len()).is_some_and(|l| l.eq_ignore_ascii_case(short)))
+        && long
+            .get(..short.len())
+            .is_some_and(|l| l.eq_ignore_ascii_case(short)))
     .then_some((short, long))
 }

@@ -152,8 +152,18 @@ impl<'c> Walk<'c> {
     fn mismatch(&mut self, path: &Path<'_>, one: &Value<'_>, two: &Value<'_>) {
         let single = |list: &Value<'_>, other: &Value<'_>| matches!(list, Value::List(items) if items.len() == 1 && items[0] == *other);
         if single(one, two) || single(two, one) {
-            let class = if path.names().is_set() { Volatile } else { Unknown };
-            self.found(path, class, "one value, alone and as a list of one", one, two);
+            let class = if path.names().is_set() {
+                Volatile
+            } else {
+                Unknown
+            };
+            self.found(
+                path,
+                class,
+                "one value, alone and as a list of one",
+                one,
+                two,
+            );
             return;
         }
         if one.is_empty() && two.is_empty() && self.deed() != Deed::Update {
@@ -169,10 +179,18 @@ impl<'c> Walk<'c> {
             }
         };
         let same = decode::json::read(text).is_ok_and(|read| {
-            self.aside(|w| w.value(path, &read, tree)).iter().all(|f| f.class == Volatile)
+            self.aside(|w| w.value(path, &read, tree))
+                .iter()
+                .all(|f| f.class == Volatile)
         });
         if same {
-            self.found(path, Unknown, "the same JSON, as text and as an object", one, two);
+            self.found(
+                path,
+                Unknown,
+                "the same JSON, as text and as an object",
+                one,
+                two,
+            );
         } else {
             self.found(path, Intent, "another kind of value", one, two);
         }
@@ -204,7 +222,11 @@ impl<'c> Walk<'c> {
     fn plain_maps(&mut self, path: &Path<'_>, one: &Entries<'_>, two: &Entries<'_>) {
         let around = Some((one, two));
         let quantity = self.quantity(path, one, two);
-        let in_quantity = |name: &str| quantity.as_ref().is_some_and(|(v, u)| name == v || name == u);
+        let in_quantity = |name: &str| {
+            quantity
+                .as_ref()
+                .is_some_and(|(v, u)| name == v || name == u)
+        };
         let is_rpc = |entries: &Entries<'_>| entries.iter().any(|(n, _)| n == "jsonrpc");
         let rpc = is_rpc(one) && is_rpc(two);
         let mut used = vec![false; two.len()];
@@ -223,7 +245,10 @@ impl<'c> Walk<'c> {
             } else {
                 match &mut index {
                     Some(index) => index.get_mut(name.as_ref()).and_then(Vec::pop),
-                    None => two.iter().enumerate().position(|(j, (n, _))| n == name && !used[j]),
+                    None => two
+                        .iter()
+                        .enumerate()
+                        .position(|(j, (n, _))| n == name && !used[j]),
                 }
             };
             let Some(at) = at else {
@@ -244,7 +269,13 @@ impl<'c> Walk<'c> {
             }
             let inner = path.name(name, around);
             if rpc && name == "id" {
-                self.found(&inner, Volatile, "the id of a JSON-RPC request ties the answer to it", a, b);
+                self.found(
+                    &inner,
+                    Volatile,
+                    "the id of a JSON-RPC request ties the answer to it",
+                    a,
+                    b,
+                );
                 continue;
             }
             if name == graphql::SELECTION {
@@ -252,9 +283,21 @@ impl<'c> Walk<'c> {
                 // may be a group of operations.
                 let plain = |v: &Value<'_>| v.scalar().is_some_and(|t| !t.contains(['(', '@']));
                 if one.len() > 1 && plain(a) && plain(b) {
-                    self.found(&inner, Volatile, "asks for other fields back; what is done is the same", a, b);
+                    self.found(
+                        &inner,
+                        Volatile,
+                        "asks for other fields back; what is done is the same",
+                        a,
+                        b,
+                    );
                 } else {
-                    self.found(&inner, Intent, "asks for other fields, which may be what is done", a, b);
+                    self.found(
+                        &inner,
+                        Intent,
+                        "asks for other fields, which may be what is done",
+                        a,
+                        b,
+                    );
                 }
                 continue;
             }
@@ -316,14 +359,15 @@ impl<'c> Walk<'c> {
             }
         }
         // `timeout_ms: 30000` and `timeout_s: 30`.
-        let quantity = |words: &[String], value: &Value<'_>| -> Option<(Vec<String>, unit::Quantity)> {
-            let (last, stem) = words.split_last()?;
-            let number = match value {
-                Value::Number(text) | Value::Text(text) => Decimal::read(text)?,
-                _ => return None,
+        let quantity =
+            |words: &[String], value: &Value<'_>| -> Option<(Vec<String>, unit::Quantity)> {
+                let (last, stem) = words.split_last()?;
+                let number = match value {
+                    Value::Number(text) | Value::Text(text) => Decimal::read(text)?,
+                    _ => return None,
+                };
+                Some((stem.to_vec(), unit::of_word(&number, last)?))
             };
-            Some((stem.to_vec(), unit::of_word(&number, last)?))
-        };
         if let Some((stem, mine)) = quantity(&words, a)
             && !stem.is_empty()
             && let Some(at) = right.iter().position(|(n, b)| {
@@ -346,9 +390,30 @@ impl<'c> Walk<'c> {
 
     /// `{"value": 2.5, "unit": "kg"}` against `{"value": 2500, "unit": "g"}`: the names of both
     /// entries, where the quantity is the same.
-    fn quantity(&mut self, path: &Path<'_>, one: &Entries<'_>, two: &Entries<'_>) -> Option<(String, String)> {
-        const UNITS: &[&str] = &["unit", "units", "uom", "unitcode", "unitofmeasure", "measure", "unitofmeasurement"];
-        const VALUES: &[&str] = &["value", "amount", "quantity", "qty", "number", "magnitude", "size"];
+    fn quantity(
+        &mut self,
+        path: &Path<'_>,
+        one: &Entries<'_>,
+        two: &Entries<'_>,
+    ) -> Option<(String, String)> {
+        const UNITS: &[&str] = &[
+            "unit",
+            "units",
+            "uom",
+            "unitcode",
+            "unitofmeasure",
+            "measure",
+            "unitofmeasurement",
+        ];
+        const VALUES: &[&str] = &[
+            "value",
+            "amount",
+            "quantity",
+            "qty",
+            "number",
+            "magnitude",
+            "size",
+        ];
         let find = |entries: &Entries<'_>, list: &[&str]| {
             entries
                 .iter()
@@ -357,13 +422,13 @@ impl<'c> Walk<'c> {
                 })
                 .map(|(n, v)| (n.to_string(), v.scalar().unwrap_or_default().into_owned()))
         };
-        let (unit_name, unit_a) = find(one, &UNITS)?;
-        let (other_unit, unit_b) = find(two, &UNITS)?;
+        let (unit_name, unit_a) = find(one, UNITS)?;
+        let (other_unit, unit_b) = find(two, UNITS)?;
         if unit_a == unit_b || unit_name != other_unit {
             return None;
         }
-        let (value_name, value_a) = find(one, &VALUES)?;
-        let (other_value, value_b) = find(two, &VALUES)?;
+        let (value_name, value_a) = find(one, VALUES)?;
+        let (other_value, value_b) = find(two, VALUES)?;
         if value_name != other_value {
             return None;
         }
@@ -386,7 +451,13 @@ impl<'c> Walk<'c> {
     }
 
     /// A named value that only one of the calls has.
-    fn missing(&mut self, path: &Path<'_>, one: Option<&Value<'_>>, two: Option<&Value<'_>>, twice: bool) {
+    fn missing(
+        &mut self,
+        path: &Path<'_>,
+        one: Option<&Value<'_>>,
+        two: Option<&Value<'_>>,
+        twice: bool,
+    ) {
         let Some(value) = one.or(two) else {
             return;
         };
@@ -403,18 +474,29 @@ impl<'c> Walk<'c> {
     ) -> (FieldClass, Cow<'static, str>) {
         let names = path.names();
         if twice {
-            return (Intent, "the name stands there twice; servers differ in which one counts".into());
+            return (
+                Intent,
+                "the name stands there twice; servers differ in which one counts".into(),
+            );
         }
         if names.is_uniqueness_key() || names.is_signature() || names.has(&["csrf", "xsrf"]) {
-            return (Volatile, "only tells requests apart; one of the calls has none".into());
+            return (
+                Volatile,
+                "only tells requests apart; one of the calls has none".into(),
+            );
         }
         if path.is_in("headers") && super::headers::is_transport(path.last_name()) {
-            return (Volatile, "says how the request travels, not what it asks for".into());
+            return (
+                Volatile,
+                "says how the request travels, not what it asks for".into(),
+            );
         }
         if names.is_attempt_counter() {
             return (Volatile, "counts tries".into());
         }
-        if value.as_text().is_some_and(|_| names.is_clock() && !names.is_schedule())
+        if value
+            .as_text()
+            .is_some_and(|_| names.is_clock() && !names.is_schedule())
             && value.scalar().is_some_and(|t| self.is_now(&t, added))
         {
             return (Volatile, "the clock at the time of the call".into());
@@ -427,41 +509,92 @@ impl<'c> Walk<'c> {
         for note in &notes {
             if let NoteKind::Default(default) = &note.kind {
                 return if value.scalar().is_some_and(|v| same_default(&v, default)) {
-                    (Volatile, format!("is what a missing value means: \"{}\"", note.said).into())
+                    (
+                        Volatile,
+                        format!("is what a missing value means: \"{}\"", note.said).into(),
+                    )
                 } else {
-                    (Intent, format!("is not what a missing value means: \"{}\"", note.said).into())
+                    (
+                        Intent,
+                        format!("is not what a missing value means: \"{}\"", note.said).into(),
+                    )
                 };
             }
         }
         if added && self.is_echoed(&names, value) {
-            return (Volatile, "is what the server had filled in by itself, as its answer shows".into());
+            return (
+                Volatile,
+                "is what the server had filled in by itself, as its answer shows".into(),
+            );
         }
         if value.is_empty() {
             let filled = self.context.echoed(&names).iter().any(|e| !e.is_empty());
             if added && filled && self.deed() != Deed::Update {
-                return (Unknown, "says nothing where the server had filled in something by itself".into());
+                return (
+                    Unknown,
+                    "says nothing where the server had filled in something by itself".into(),
+                );
             }
             return self.judge_missing_empty(&names, value);
         }
         if names.is_mode_flag() && matches!(value, Value::Bool(false)) {
             return (Volatile, "off is what a missing flag means".into());
         }
-        if matches!(value, Value::Bool(false)) && self.context.takes_either_case() {
-            return (Volatile, "false is what a missing field means in this interface".into());
+        let zero = match value {
+            Value::Bool(false) => true,
+            Value::Number(n) => Decimal::read(n).is_some_and(|d| d.is_zero()),
+            Value::Text(t) => t.ends_with("_UNSPECIFIED"),
+            _ => false,
+        };
+        if zero && self.deed() != Deed::Update && self.context.takes_either_case() {
+            return (
+                Volatile,
+                "is what a missing field means in this interface".into(),
+            );
         }
         if matches!(value, Value::Bool(false)) && self.deed() != Deed::Update {
-            return (Unknown, "a flag that is off and a missing flag may mean the same".into());
+            return (
+                Unknown,
+                "a flag that is off and a missing flag may mean the same".into(),
+            );
         }
-        (Intent, if added { "is new in this call".into() } else { "is missing in this call".into() })
+        (
+            Intent,
+            if added {
+                "is new in this call".into()
+            } else {
+                "is missing in this call".into()
+            },
+        )
     }
 
-    fn judge_missing_empty(&self, names: &Names, value: &Value<'_>) -> (FieldClass, Cow<'static, str>) {
-        let selects = names.has(&["filter", "filters", "where", "query", "match", "selector", "criteria", "ids", "only", "condition"]);
+    fn judge_missing_empty(
+        &self,
+        names: &Names,
+        value: &Value<'_>,
+    ) -> (FieldClass, Cow<'static, str>) {
+        let selects = names.has(&[
+            "filter",
+            "filters",
+            "where",
+            "query",
+            "match",
+            "selector",
+            "criteria",
+            "ids",
+            "only",
+            "condition",
+        ]);
         match self.deed() {
-            Deed::Update if *value == Value::Null => (Intent, "null may clear what is there; a missing field leaves it".into()),
+            Deed::Update if *value == Value::Null => (
+                Intent,
+                "null may clear what is there; a missing field leaves it".into(),
+            ),
             Deed::Update => (Unknown, "an empty value may clear what is there".into()),
             _ if selects => (Unknown, "an empty selection may mean all or nothing".into()),
-            Deed::Remove if *value != Value::Null => (Unknown, "an empty value may mean all or nothing".into()),
+            Deed::Remove if *value != Value::Null => {
+                (Unknown, "an empty value may mean all or nothing".into())
+            }
             _ => (Volatile, "says nothing, like a missing field".into()),
         }
     }
@@ -471,7 +604,11 @@ impl<'c> Walk<'c> {
         !echoes.is_empty()
             && !value.is_empty()
             && echoes.iter().all(|echo| {
-                echo == value || echo.scalar().zip(value.scalar()).is_some_and(|(a, b)| same_default(&a, &b))
+                echo == value
+                    || echo
+                        .scalar()
+                        .zip(value.scalar())
+                        .is_some_and(|(a, b)| same_default(&a, &b))
             })
     }
 }
@@ -479,7 +616,9 @@ impl<'c> Walk<'c> {
 /// Whether two scalars mean the same as a default: by text, or as numbers.
 fn same_default(one: &str, two: &str) -> bool {
     one.eq_ignore_ascii_case(two)
-        || Decimal::read(one).zip(Decimal::read(two)).is_some_and(|(a, b)| a == b)
+        || Decimal::read(one)
+            .zip(Decimal::read(two))
+            .is_some_and(|(a, b)| a == b)
 }
 
 /// Whether a statement of SQL inserts; none where it is no statement.
@@ -511,7 +650,8 @@ fn special<'v>(entries: &'v Entries<'v>) -> Option<Value<'static>> {
         };
         let operation = get(&["operationName", "operation_name"]).and_then(|(_, v)| v.as_text());
         let tree = graphql::read(document, variables, operation).ok()?;
-        let mut out: Vec<(Cow<'static, str>, Value<'static>)> = vec![(Cow::Owned(name.to_string()), tree)];
+        let mut out: Vec<(Cow<'static, str>, Value<'static>)> =
+            vec![(Cow::Owned(name.to_string()), tree)];
         for (other, value) in entries {
             let part = ["variables", "operationname", "operation_name"];
             if other != name && !part.iter().any(|p| other.eq_ignore_ascii_case(p)) {
@@ -520,8 +660,10 @@ fn special<'v>(entries: &'v Entries<'v>) -> Option<Value<'static>> {
         }
         return Some(Value::Map(out));
     }
-    if let Some((name, Value::Text(statement))) = get(&["sql", "query", "statement", "text", "command"])
-        && let Some((list_name, Value::List(values))) = get(&["params", "parameters", "values", "args", "bindings"])
+    if let Some((name, Value::Text(statement))) =
+        get(&["sql", "query", "statement", "text", "command"])
+        && let Some((list_name, Value::List(values))) =
+            get(&["params", "parameters", "values", "args", "bindings"])
         && sql::looks_like(statement)
     {
         let tree = sql::read_with_parameters(statement, values).ok()?;

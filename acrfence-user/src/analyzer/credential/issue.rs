@@ -16,7 +16,7 @@ use crate::words::{Request, Response};
 pub fn issued(response: &Response) -> Vec<Secret> {
     let mut survey = Survey::default();
     for tree in trees(response) {
-        survey.tree("answer", &Names::default(), &tree, Uses::Unsaid, 0);
+        survey.tree("answer", &tree, Uses::Unsaid, 0);
     }
     let reusable = survey.reusable;
     survey.found.retain(|s| !reusable.contains(&s.value));
@@ -28,14 +28,16 @@ pub fn issued(response: &Response) -> Vec<Secret> {
 pub fn vouched(request: &Request, response: &Response) -> Vec<Secret> {
     let mut survey = Survey::default();
     for tree in trees(response) {
-        survey.tree("answer", &Names::default(), &tree, Uses::Unsaid, 0);
+        survey.tree("answer", &tree, Uses::Unsaid, 0);
     }
     if !survey.once || !survey.found.is_empty() {
         return Vec::new();
     }
     presented(request)
         .into_iter()
-        .filter(|s| !s.path.starts_with("headers.") && shape::randomness(&s.value) > Randomness::None)
+        .filter(|s| {
+            !s.path.starts_with("headers.") && shape::randomness(&s.value) > Randomness::None
+        })
         .filter(|s| !survey.reusable.contains(&s.value))
         .collect()
 }
@@ -59,9 +61,34 @@ pub fn says_consumed(response: &Response) -> bool {
             text.push_str(&String::from_utf8_lossy(&r.stderr.kept));
         }
     }
-    let text: String = text.chars().take(1 << 16).flat_map(char::to_lowercase).collect();
-    text.split(|c: char| !c.is_alphanumeric())
-        .any(|w| matches!(w, "consumed" | "redeemed" | "spent" | "void" | "voided"))
+    let text: String = text
+        .chars()
+        .take(1 << 16)
+        .flat_map(char::to_lowercase)
+        .collect();
+    let words = || {
+        text.split(|c: char| !c.is_alphanumeric())
+            .filter(|w| !w.is_empty())
+    };
+    let said = words().any(|w| {
+        matches!(
+            w,
+            "consumed"
+                | "redeemed"
+                | "spent"
+                | "void"
+                | "voided"
+                | "burned"
+                | "burnt"
+                | "exhausted"
+                | "invalidated"
+        )
+    });
+    // `"used": true`, `"uses_remaining": 0`, `"trips_left": 0`.
+    let list: Vec<&str> = words().collect();
+    said || list
+        .windows(2)
+        .any(|w| matches!(w, ["used", "true"] | ["left" | "remaining", "0"]))
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -80,7 +107,7 @@ struct Survey {
 }
 
 impl Survey {
-    fn tree(&mut self, path: &str, names: &Names, tree: &Value<'_>, around: Uses, depth: usize) {
+    fn tree(&mut self, path: &str, tree: &Value<'_>, around: Uses, depth: usize) {
         if depth > 32 || self.found.len() >= MOST_SECRETS || self.reusable.len() >= MOST_SECRETS {
             return;
         }
@@ -91,11 +118,19 @@ impl Survey {
                 self.once |= own == Uses::Once;
                 let session = entries.iter().any(|(name, _)| {
                     let name = naming::words(name).join(" ");
-                    ["token type", "refresh token", "scope", "scopes", "permissions"].contains(&name.as_str())
+                    [
+                        "token type",
+                        "refresh token",
+                        "scope",
+                        "scopes",
+                        "permissions",
+                    ]
+                    .contains(&name.as_str())
                 });
                 // Where a name says what is the credential, the other values are not.
                 let named = entries.iter().any(|(name, value)| {
-                    is_credential_name(&Names::of(name)) && value.as_text().is_some_and(looks_issued)
+                    is_credential_name(&Names::of(name))
+                        && value.as_text().is_some_and(looks_issued)
                 });
                 for (name, value) in entries {
                     let names = Names::of(name);
@@ -109,12 +144,12 @@ impl Survey {
                         let session = session || is_session_token(&names);
                         self.field(&path, &names, text, uses, session, named);
                     }
-                    self.tree(&path, &names, value, uses, depth + 1);
+                    self.tree(&path, value, uses, depth + 1);
                 }
             }
             Value::List(items) => {
                 for (i, item) in items.iter().enumerate() {
-                    self.tree(&format!("{path}[{i}]"), names, item, around, depth + 1);
+                    self.tree(&format!("{path}[{i}]"), item, around, depth + 1);
                 }
             }
             Value::Text(text) if text.contains(char::is_whitespace) => self.prose(path, text),
@@ -122,20 +157,36 @@ impl Survey {
         }
     }
 
-    fn field(&mut self, path: &str, names: &Names, value: &str, uses: Uses, session: bool, named: bool) {
+    fn field(
+        &mut self,
+        path: &str,
+        names: &Names,
+        value: &str,
+        uses: Uses,
+        session: bool,
+        named: bool,
+    ) {
         if names.is_uniqueness_key() && !names.has(&["nonce"]) {
             return;
         }
         let is_named = is_credential_name(names);
         match uses {
             Uses::Many => self.reusable.push(value.to_owned()),
-            Uses::Once if is_named || !named && (shape::randomness(value) > Randomness::None || names.has(&["id", "source", "key"])) => {
+            Uses::Once
+                if is_named
+                    || !named
+                        && (shape::randomness(value) > Randomness::None
+                            || names.has(&["id", "source", "key"])) =>
+            {
                 self.add(path, value);
             }
             Uses::Unsaid if is_named && !session => {
-                let token = shape::randomness(value) > Randomness::None || token::read(value).is_ok();
+                let token =
+                    shape::randomness(value) > Randomness::None || token::read(value).is_ok();
                 // An approval is for one thing unless it says otherwise, whatever it looks like.
-                let one_deed = names.has(&["approval", "otp", "grant", "consent", "permit", "passcode"]) && is_code(value);
+                let one_deed = names
+                    .has(&["approval", "otp", "grant", "consent", "permit", "passcode"])
+                    && is_code(value);
                 if (token && !names.has(&["code"])) || one_deed {
                     self.add(path, value);
                 }
@@ -148,7 +199,7 @@ impl Survey {
     fn prose(&mut self, path: &str, text: &str) {
         for line in text.lines().take(400) {
             let lower = line.to_lowercase();
-            let once = says_once(&lower);
+            let once = says_once(&lower) && !says_many(&lower);
             self.once |= once;
             let words = Names::of(&lower.chars().take(120).collect::<String>());
             if !(is_credential_name(&words) || once) {
@@ -173,7 +224,10 @@ impl Survey {
     /// The parts of a URL that is good for one use which make it so.
     fn address(&mut self, path: &str, address: &Value<'_>) {
         let mut part = |value: &Value<'_>| {
-            if let Some(text) = value.as_text().filter(|t| shape::randomness(t) > Randomness::None) {
+            if let Some(text) = value
+                .as_text()
+                .filter(|t| shape::randomness(t) > Randomness::None)
+            {
                 self.add(path, text);
             }
         };
@@ -215,8 +269,20 @@ fn is_code(text: &str) -> bool {
 }
 
 fn is_session_token(names: &Names) -> bool {
-    names.has(&["access", "session", "refresh", "csrf", "xsrf", "bearer", "page", "next", "continuation", "sync", "cursor", "api"])
-        || names.own == ["id", "token"]
+    names.has(&[
+        "access",
+        "session",
+        "refresh",
+        "csrf",
+        "xsrf",
+        "bearer",
+        "page",
+        "next",
+        "continuation",
+        "sync",
+        "cursor",
+        "api",
+    ]) || names.own == ["id", "token"]
 }
 
 /// How often what stands in an object may be used, as the object says.
@@ -232,28 +298,57 @@ fn uses(entries: &[(std::borrow::Cow<'_, str>, Value<'_>)]) -> Uses {
             _ => None,
         };
         let said = match (joined.as_str(), truth) {
-            ("single use" | "one time" | "onetime" | "one time use" | "once" | "singleuse" | "one shot" | "consumable", Some(once)) => {
-                Some(if once { Uses::Once } else { Uses::Many })
-            }
+            (
+                "single use" | "one time" | "onetime" | "one time use" | "once" | "singleuse"
+                | "one shot" | "consumable" | "burn after use" | "valid once" | "once only"
+                | "use once" | "disposable",
+                Some(once),
+            ) => Some(if once { Uses::Once } else { Uses::Many }),
             ("reusable" | "multi use" | "multiuse" | "renewable", Some(many)) => {
                 Some(if many { Uses::Many } else { Uses::Once })
             }
             _ => None,
         };
-        let counts = words.iter().any(|w| {
-            ["use", "uses", "usage", "usages", "redemption", "redemptions", "trips", "entries", "admissions", "charges", "rides", "claims", "logins", "attempts"].contains(&w.as_str())
+        let counts = words
+            .iter()
+            .any(|w| COUNTED.contains(&naming::singular(w).as_str()));
+        let left = words
+            .iter()
+            .any(|w| ["left", "remaining"].contains(&w.as_str()))
+            && !words.iter().any(|w| UNCOUNTED.contains(&w.as_str()));
+        let limits = words.iter().any(|w| {
+            [
+                "max",
+                "allowed",
+                "limit",
+                "valid",
+                "total",
+                "permitted",
+                "maximum",
+            ]
+            .contains(&w.as_str())
         });
-        let limits = words.iter().any(|w| ["max", "left", "remaining", "allowed", "limit", "valid", "total", "permitted"].contains(&w.as_str()));
-        let number = value.scalar().and_then(|v| Decimal::read(&v)).and_then(|d| d.integer());
+        let number = value
+            .scalar()
+            .and_then(|v| Decimal::read(&v))
+            .and_then(|d| d.integer());
         let counted = match number {
-            Some(1) if counts && (limits || words.len() == 1) => Some(Uses::Once),
-            Some(n) if n > 1 && counts && (limits || words.len() == 1) => Some(Uses::Many),
+            Some(1) if left || counts && (limits || words.len() == 1) => Some(Uses::Once),
+            Some(n) if n > 1 && (left || counts && (limits || words.len() == 1)) => {
+                Some(Uses::Many)
+            }
             _ => None,
         };
-        let text = value
-            .as_text()
-            .filter(|t| t.len() < 200 && says_once(&t.to_lowercase()))
-            .map(|_| Uses::Once);
+        let text = value.as_text().filter(|t| t.len() < 200).and_then(|t| {
+            let lower = t.to_lowercase();
+            if says_many(&lower) {
+                Some(Uses::Many)
+            } else if says_once(&lower) {
+                Some(Uses::Once)
+            } else {
+                None
+            }
+        });
         match said.or(counted).or(text) {
             Some(Uses::Many) => return Uses::Many,
             Some(found) => out = found,
@@ -263,11 +358,105 @@ fn uses(entries: &[(std::borrow::Cow<'_, str>, Value<'_>)]) -> Uses {
     out
 }
 
+/// Things that are counted where a credential is good for a number of them.
+const COUNTED: &[&str] = &[
+    "use",
+    "usage",
+    "redemption",
+    "trip",
+    "entry",
+    "admission",
+    "charge",
+    "ride",
+    "claim",
+    "login",
+    "attempt",
+    "time",
+    "activation",
+    "visit",
+    "load",
+    "shipment",
+    "delivery",
+    "night",
+    "scan",
+    "download",
+    "upload",
+    "transfer",
+    "withdrawal",
+    "vote",
+    "run",
+    "push",
+    "deployment",
+    "operation",
+    "request",
+    "call",
+    "deletion",
+    "print",
+    "test",
+    "dose",
+    "release",
+    "booking",
+    "order",
+    "payment",
+    "deed",
+];
+
+/// Words of a remainder that is no number of uses.
+const UNCOUNTED: &[&str] = &[
+    "day", "days", "hours", "minutes", "seconds", "balance", "amount", "credit", "stock", "quota",
+    "time", "ttl", "percent", "budget",
+];
+
+fn says_many(lower: &str) -> bool {
+    [
+        "any number",
+        "unlimited",
+        "reusable",
+        "multiple times",
+        "as often as",
+        "many times",
+        "until it expires",
+        "multi-use",
+        "multiple use",
+        "standing approval",
+        "long-lived",
+    ]
+    .iter()
+    .any(|p| lower.contains(p))
+}
+
 fn says_once(lower: &str) -> bool {
     const PHRASES: &[&str] = &[
-        "single use", "single-use", "one use", "one-time", "one time", "once", "valid for one", "good for one",
-        "good for a single", "for a single", "single upload", "only one", "one confirmation", "one push", "one redemption",
-        "card_nonce", "not be used again", "cannot be reused", "usable once", "one single",
+        "single use",
+        "single-use",
+        "one use",
+        "one-time",
+        "one time",
+        "once",
+        "valid for one",
+        "good for one",
+        "good for a single",
+        "for a single",
+        "single upload",
+        "only one",
+        "one confirmation",
+        "one push",
+        "one redemption",
+        "card_nonce",
+        "not be used again",
+        "cannot be reused",
+        "usable once",
+        "one single",
+        "unused",
+        "unspent",
+        "unredeemed",
+        "consumed when",
+        "consumed by",
+        "burned",
+        "used up",
+        "exactly one",
+        "just one",
+        "only for one",
     ];
     PHRASES.iter().any(|p| lower.contains(p)) || (lower.starts_with("one ") && lower.len() < 40)
 }
@@ -292,17 +481,50 @@ mod tests {
     #[test]
     fn what_is_issued() {
         for (json, wanted) in [
-            (r#"{"approval_token":"apv_7Hq2LmZ09xTtR4","valid_uses":1}"#, vec!["apv_7Hq2LmZ09xTtR4"]),
-            (r#"{"source_id":"cnon:demo-ok-h7Qw2","single_use":true,"card":{"last_4":"0021"}}"#, vec!["cnon:demo-ok-h7Qw2"]),
-            (r#"{"sent_to":"account owner","uses":1,"code":"481920"}"#, vec!["481920"]),
-            (r#"{"id":"otk_d53958273e1ab44fef0baf12","object":"token","one_time":true}"#, vec!["otk_d53958273e1ab44fef0baf12"]),
-            (r#"{"code":"AUTUMN10","max_redemptions":50000,"redemptions_left":48212}"#, vec![]),
-            (r#"{"code":"VCH-8H2K-PP04","max_redemptions":1,"redemptions_left":1}"#, vec!["VCH-8H2K-PP04"]),
-            (r#"{"cards":[{"id":"ccof:demo-4kd81","reusable":true}]}"#, vec![]),
-            (r#"{"access_token":"sess-8f7a6b5c4d3e2f10","token_type":"bearer","expires_in":3600}"#, vec![]),
-            (r#"{"payments":[{"payment_id":"6a1f0f0e-45b7-4d13-b76c-3c1a0e7b5f11","amount":200}]}"#, vec![]),
-            (r#"{"otp":"294817","valid_for":"one confirmation"}"#, vec!["294817"]),
-            (r#"{"ticket":"tk-01HV5Z2Q7M8N9P0R","note":"good for a single upload"}"#, vec!["tk-01HV5Z2Q7M8N9P0R"]),
+            (
+                r#"{"approval_token":"apv_7Hq2LmZ09xTtR4","valid_uses":1}"#,
+                vec!["apv_7Hq2LmZ09xTtR4"],
+            ),
+            (
+                r#"{"source_id":"cnon:demo-ok-h7Qw2","single_use":true,"card":{"last_4":"0021"}}"#,
+                vec!["cnon:demo-ok-h7Qw2"],
+            ),
+            (
+                r#"{"sent_to":"account owner","uses":1,"code":"481920"}"#,
+                vec!["481920"],
+            ),
+            (
+                r#"{"id":"otk_d53958273e1ab44fef0baf12","object":"token","one_time":true}"#,
+                vec!["otk_d53958273e1ab44fef0baf12"],
+            ),
+            (
+                r#"{"code":"AUTUMN10","max_redemptions":50000,"redemptions_left":48212}"#,
+                vec![],
+            ),
+            (
+                r#"{"code":"VCH-8H2K-PP04","max_redemptions":1,"redemptions_left":1}"#,
+                vec!["VCH-8H2K-PP04"],
+            ),
+            (
+                r#"{"cards":[{"id":"ccof:demo-4kd81","reusable":true}]}"#,
+                vec![],
+            ),
+            (
+                r#"{"access_token":"sess-8f7a6b5c4d3e2f10","token_type":"bearer","expires_in":3600}"#,
+                vec![],
+            ),
+            (
+                r#"{"payments":[{"payment_id":"6a1f0f0e-45b7-4d13-b76c-3c1a0e7b5f11","amount":200}]}"#,
+                vec![],
+            ),
+            (
+                r#"{"otp":"294817","valid_for":"one confirmation"}"#,
+                vec!["294817"],
+            ),
+            (
+                r#"{"ticket":"tk-01HV5Z2Q7M8N9P0R","note":"good for a single upload"}"#,
+                vec!["tk-01HV5Z2Q7M8N9P0R"],
+            ),
         ] {
             assert_eq!(values(&mcp(json)), wanted, "{json}");
         }
@@ -318,7 +540,9 @@ mod tests {
             })
         };
         assert_eq!(
-            values(&text("approval pgate1-e0c18740f2d61f6c (protected branches, valid for one push)\n")),
+            values(&text(
+                "approval pgate1-e0c18740f2d61f6c (protected branches, valid for one push)\n"
+            )),
             ["pgate1-e0c18740f2d61f6c"]
         );
         assert!(values(&text("[main 4c1d9ab] Fix rounding\n")).is_empty());

@@ -60,7 +60,9 @@ pub(in crate::analyzer) fn kind_of_seal(value: &str) -> Option<&str> {
 
 /// Whether a sealed value was random.
 pub(in crate::analyzer) fn is_random_seal(value: &str) -> bool {
-    value.strip_prefix(MARK).is_some_and(|rest| rest.split(':').nth(1) == Some("r"))
+    value
+        .strip_prefix(MARK)
+        .is_some_and(|rest| rest.split(':').nth(1) == Some("r"))
 }
 
 fn headers(headers: &mut [Header], key: &[u8; 32]) {
@@ -75,7 +77,10 @@ fn headers(headers: &mut [Header], key: &[u8; 32]) {
 
 fn is_secret_header(name: &str) -> bool {
     let lower = name.to_ascii_lowercase();
-    if matches!(lower.as_str(), "authorization" | "proxy-authorization" | "cookie" | "x-amz-security-token") {
+    if matches!(
+        lower.as_str(),
+        "authorization" | "proxy-authorization" | "cookie" | "x-amz-security-token"
+    ) {
         return true;
     }
     let names = Names::of(name);
@@ -93,7 +98,11 @@ fn is_secret_name(name: &str) -> bool {
         || joined.ends_with("authtoken")
         || joined.ends_with("accesstoken")
         || names.own == ["token"]
-        || (names.last_is(&["token", "key"]) && names.has(&["api", "access", "auth", "github", "gitlab", "npm", "bearer", "private", "secret", "session", "security"]))
+        || (names.last_is(&["token", "key"])
+            && names.has(&[
+                "api", "access", "auth", "github", "gitlab", "npm", "bearer", "private", "secret",
+                "session", "security",
+            ]))
 }
 
 fn header_value(name: &str, value: &str, key: &[u8; 32]) -> String {
@@ -102,13 +111,18 @@ fn header_value(name: &str, value: &str, key: &[u8; 32]) -> String {
         return value
             .split(';')
             .map(|pair| match pair.trim().split_once('=') {
-                Some((cookie, value)) if value.len() >= 8 => format!("{cookie}={}", sealed(value, key)),
+                Some((cookie, value)) if value.len() >= 8 => {
+                    format!("{cookie}={}", sealed(value, key))
+                }
                 _ => pair.trim().to_owned(),
             })
             .collect::<Vec<_>>()
             .join("; ");
     }
-    let Some((scheme, rest)) = value.split_once(' ').filter(|_| name.to_ascii_lowercase().ends_with("authorization")) else {
+    let Some((scheme, rest)) = value
+        .split_once(' ')
+        .filter(|_| name.to_ascii_lowercase().ends_with("authorization"))
+    else {
         return sealed(value, key);
     };
     let rest = rest.trim();
@@ -118,7 +132,12 @@ fn header_value(name: &str, value: &str, key: &[u8; 32]) -> String {
         let parts: Vec<String> = rest
             .split(',')
             .map(|part| match part.trim().split_once('=') {
-                Some((name, value)) if matches!(name.to_ascii_lowercase().as_str(), "signature" | "response" | "oauth_signature" | "mac" | "oauth_token") => {
+                Some((name, value))
+                    if matches!(
+                        name.to_ascii_lowercase().as_str(),
+                        "signature" | "response" | "oauth_signature" | "mac" | "oauth_token"
+                    ) =>
+                {
                     format!("{name}={}", fingerprint(key, value))
                 }
                 _ => part.trim().to_owned(),
@@ -141,7 +160,11 @@ fn sealed(value: &str, key: &[u8; 32]) -> String {
     {
         return format!("{claims}.{MARK}{print}");
     }
-    let random = if shape::randomness(value) == Randomness::Strong { "r" } else { "p" };
+    let random = if shape::randomness(value) == Randomness::Strong {
+        "r"
+    } else {
+        "p"
+    };
     let prefix = value
         .rfind(['_', '-', ':', '.'])
         .filter(|at| *at <= 16 && value.len() >= at + 12)
@@ -153,7 +176,9 @@ fn url(text: &str, key: &[u8; 32]) -> String {
     let mut text = text.to_owned();
     // `https://user:password@host`
     if let Some(start) = text.find("://").map(|at| at + 3) {
-        let end = text[start..].find(['/', '?']).map_or(text.len(), |n| start + n);
+        let end = text[start..]
+            .find(['/', '?'])
+            .map_or(text.len(), |n| start + n);
         if let Some(at) = text[start..end].rfind('@').map(|n| start + n)
             && let Some(colon) = text[start..at].find(':').map(|n| start + n)
         {
@@ -202,11 +227,22 @@ mod tests {
     #[test]
     fn no_secret_is_left() {
         let jwt = "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiJhIn0.c2lnbmF0dXJl";
-        for value in ["Bearer sk_live_0123456789abcdefABCD", "Basic Ym9iOmh1bnRlcjIy", &format!("Bearer {jwt}")] {
+        for value in [
+            "Bearer sk_live_0123456789abcdefABCD",
+            "Basic Ym9iOmh1bnRlcjIy",
+            &format!("Bearer {jwt}"),
+        ] {
             let mut request = http(value);
             redact(&mut request, &KEY);
             let text = format!("{request:?}");
-            for secret in ["0123456789abcdef", "Ym9iOmh1bnRlcjIy", "hunter22", "c2lnbmF0dXJl", "5f0c6a2e2b574d1e8a9b", "very-secret"] {
+            for secret in [
+                "0123456789abcdef",
+                "Ym9iOmh1bnRlcjIy",
+                "hunter22",
+                "c2lnbmF0dXJl",
+                "5f0c6a2e2b574d1e8a9b",
+                "very-secret",
+            ] {
                 assert!(!text.contains(secret), "{secret} in {text}");
             }
             assert!(text.contains("ik-1"));
@@ -226,24 +262,55 @@ mod tests {
             redact(&mut r, &KEY);
             r
         };
-        assert_eq!(sealed_request("Bearer sk_live_1a2b3c4d5e6f7a8b"), sealed_request("Bearer sk_live_1a2b3c4d5e6f7a8b"));
-        assert_ne!(sealed_request("Bearer sk_live_1a2b3c4d5e6f7a8b"), sealed_request("Bearer sk_live_1a2b3c4d5e6f7a8c"));
-        assert_eq!(kind_of_seal(&sealed("sk_live_1a2b3c4d5e6f7a8b9c0d", &KEY)), Some("sk_live_"));
-        assert!(is_random_seal(&sealed("sk_live_1a2b3c4d5e6f7a8b9c0d", &KEY)));
+        assert_eq!(
+            sealed_request("Bearer sk_live_1a2b3c4d5e6f7a8b"),
+            sealed_request("Bearer sk_live_1a2b3c4d5e6f7a8b")
+        );
+        assert_ne!(
+            sealed_request("Bearer sk_live_1a2b3c4d5e6f7a8b"),
+            sealed_request("Bearer sk_live_1a2b3c4d5e6f7a8c")
+        );
+        assert_eq!(
+            kind_of_seal(&sealed("sk_live_1a2b3c4d5e6f7a8b9c0d", &KEY)),
+            Some("sk_live_")
+        );
+        assert!(is_random_seal(&sealed(
+            "sk_live_1a2b3c4d5e6f7a8b9c0d",
+            &KEY
+        )));
         assert!(!is_random_seal(&sealed("demo-key", &KEY)));
     }
 
     #[test]
     fn command_lines_are_sealed() {
         let mut request = Request::Exec(ExecRequest {
-            argv: ["curl", "-H", "Authorization: Bearer abc123abc123", "--password", "pw12345", "--token=tok98765", "https://u:secretpw@h/"].map(str::to_owned).into(),
+            argv: [
+                "curl",
+                "-H",
+                "Authorization: Bearer abc123abc123",
+                "--password",
+                "pw12345",
+                "--token=tok98765",
+                "https://u:secretpw@h/",
+            ]
+            .map(str::to_owned)
+            .into(),
             cwd: "/".into(),
-            env: vec![("PGPASSWORD".into(), "dbpw9999".into()), ("LANG".into(), "C".into())],
+            env: vec![
+                ("PGPASSWORD".into(), "dbpw9999".into()),
+                ("LANG".into(), "C".into()),
+            ],
             stdin: None,
         });
         redact(&mut request, &KEY);
         let text = format!("{request:?}");
-        for secret in ["abc123abc123", "pw12345", "tok98765", "secretpw", "dbpw9999"] {
+        for secret in [
+            "abc123abc123",
+            "pw12345",
+            "tok98765",
+            "secretpw",
+            "dbpw9999",
+        ] {
             assert!(!text.contains(secret), "{secret} in {text}");
         }
     }

@@ -15,7 +15,10 @@ const MOST_WORDS: usize = 4096;
 const DEEPEST: usize = 4;
 
 /// Reads two command lines as trees: program, subcommand, flags by their long names, arguments.
-pub(in crate::analyzer) fn pair(one: &[String], two: &[String]) -> (Value<'static>, Value<'static>) {
+pub(in crate::analyzer) fn pair(
+    one: &[String],
+    two: &[String],
+) -> (Value<'static>, Value<'static>) {
     nested(one, two, DEEPEST)
 }
 
@@ -69,7 +72,11 @@ fn nested(one: &[String], two: &[String], depth: usize) -> (Value<'static>, Valu
 }
 
 /// Reads two shell texts: simple commands as command lines, anything else piece by piece.
-pub(in crate::analyzer) fn script(one: &str, two: &str, depth: usize) -> (Value<'static>, Value<'static>) {
+pub(in crate::analyzer) fn script(
+    one: &str,
+    two: &str,
+    depth: usize,
+) -> (Value<'static>, Value<'static>) {
     if depth > 0
         && let (Some(a), Some(b)) = (shell::simple_command(one), shell::simple_command(two))
     {
@@ -82,7 +89,10 @@ pub(in crate::analyzer) fn script(one: &str, two: &str, depth: usize) -> (Value<
 }
 
 /// Like [`script`], for a text field that holds a command.
-pub(in crate::analyzer) fn command_text(one: &str, two: &str) -> Option<(Value<'static>, Value<'static>)> {
+pub(in crate::analyzer) fn command_text(
+    one: &str,
+    two: &str,
+) -> Option<(Value<'static>, Value<'static>)> {
     if let (Some(a), Some(b)) = (shell::simple_command(one), shell::simple_command(two)) {
         return Some(nested(&a, &b, DEEPEST));
     }
@@ -110,7 +120,15 @@ fn raw(words: &[String]) -> Value<'static> {
 /// The name of a program that is found in a usual place; any other path stays whole, because
 /// `./deploy.sh` and `../old/deploy.sh` are two programs.
 fn base(program: &str) -> &str {
-    const USUAL: &[&str] = &["/bin/", "/usr/bin/", "/usr/local/bin/", "/sbin/", "/usr/sbin/", "/usr/local/sbin/", "/opt/homebrew/bin/"];
+    const USUAL: &[&str] = &[
+        "/bin/",
+        "/usr/bin/",
+        "/usr/local/bin/",
+        "/sbin/",
+        "/usr/sbin/",
+        "/usr/local/sbin/",
+        "/opt/homebrew/bin/",
+    ];
     USUAL
         .iter()
         .find_map(|dir| program.strip_prefix(dir))
@@ -186,7 +204,10 @@ fn parse(words: &[String], other: &[String], name: &str, spec: Option<&'static P
     let mut words = words[1..].iter().peekable();
     while let Some(word) = words.next() {
         if stop.is_some_and(|n| line.args.len() >= n) && line.commands.len() >= commands {
-            let optional = word.starts_with('-') && word.len() > 1 && line.args.len() == stop.unwrap_or(0) && stop == Some(0);
+            let optional = word.starts_with('-')
+                && word.len() > 1
+                && line.args.len() == stop.unwrap_or(0)
+                && stop == Some(0);
             if !optional {
                 line.rest.push(word.clone());
                 line.rest.extend(words.cloned());
@@ -200,7 +221,10 @@ fn parse(words: &[String], other: &[String], name: &str, spec: Option<&'static P
             line.args.extend(words.cloned());
             break;
         }
-        let Some(flag) = word.strip_prefix('-').filter(|f| !f.is_empty() && !is_number(f)) else {
+        let Some(flag) = word
+            .strip_prefix('-')
+            .filter(|f| !f.is_empty() && !is_number(f))
+        else {
             if line.commands.len() < commands {
                 line.commands.push(word.clone());
             } else {
@@ -332,11 +356,23 @@ fn refspecs(line: &mut Line) {
 /// `nginx` is `nginx.service`.
 fn units(line: &mut Line) {
     const SUFFIXES: &[&str] = &[
-        ".service", ".socket", ".timer", ".target", ".mount", ".path", ".slice", ".scope", ".device",
-        ".automount", ".swap",
+        ".service",
+        ".socket",
+        ".timer",
+        ".target",
+        ".mount",
+        ".path",
+        ".slice",
+        ".scope",
+        ".device",
+        ".automount",
+        ".swap",
     ];
     for unit in &mut line.args {
-        if !SUFFIXES.iter().any(|s| unit.ends_with(s)) && !unit.contains(['/', '*', '?']) && unit != "--" {
+        if !SUFFIXES.iter().any(|s| unit.ends_with(s))
+            && !unit.contains(['/', '*', '?'])
+            && unit != "--"
+        {
             unit.push_str(".service");
         }
     }
@@ -361,7 +397,11 @@ fn http(mut line: Line) -> Value<'static> {
     }
     for pair in line.take("data-urlencode") {
         let (name, value) = pair.split_once('=').unwrap_or(("", &pair));
-        super::add_repeatable(&mut encoded, Cow::Owned(name.to_owned()), Value::text(value));
+        super::add_repeatable(
+            &mut encoded,
+            Cow::Owned(name.to_owned()),
+            Value::text(value),
+        );
     }
     let json = line.take("json");
     if !json.is_empty() {
@@ -389,7 +429,11 @@ fn http(mut line: Line) -> Value<'static> {
     ];
     for address in urls {
         let read = url::read(&address).map(Value::into_owned);
-        super::add_repeatable(&mut entries, "url".into(), read.unwrap_or(Value::text(address)));
+        super::add_repeatable(
+            &mut entries,
+            "url".into(),
+            read.unwrap_or(Value::text(address)),
+        );
     }
     // `--location`, `--silent` and the like stay as flags.
     entries.extend(
@@ -443,13 +487,18 @@ mod tests {
     fn canonical(value: &Value<'_>) -> String {
         match value {
             Value::Map(entries) => {
-                let mut parts: Vec<String> =
-                    entries.iter().map(|(n, v)| format!("{n}={}", canonical(v))).collect();
+                let mut parts: Vec<String> = entries
+                    .iter()
+                    .map(|(n, v)| format!("{n}={}", canonical(v)))
+                    .collect();
                 parts.sort();
                 format!("{{{}}}", parts.join(","))
             }
             Value::List(items) => {
-                format!("[{}]", items.iter().map(canonical).collect::<Vec<_>>().join(","))
+                format!(
+                    "[{}]",
+                    items.iter().map(canonical).collect::<Vec<_>>().join(",")
+                )
             }
             leaf => leaf.show(),
         }
@@ -458,16 +507,34 @@ mod tests {
     #[test]
     fn spellings_of_one_command() {
         for (one, two) in [
-            ("kubectl -n shop scale deployment/api --replicas=4", "kubectl scale deployment/api --replicas 4 --namespace=shop"),
+            (
+                "kubectl -n shop scale deployment/api --replicas=4",
+                "kubectl scale deployment/api --replicas 4 --namespace=shop",
+            ),
             ("git push -u origin x", "git push origin x --set-upstream"),
             ("rsync -av a/ b/", "rsync -a -v a/ b/"),
             ("systemctl restart nginx", "systemctl restart nginx.service"),
-            ("git push origin refs/heads/x", "git push origin refs/heads/x:refs/heads/x"),
-            ("curl -sS -X POST https://h/a -H 'A: 1' -d x=1", "curl --silent --show-error --data x=1 -H 'A: 1' --request POST https://H:443/a"),
-            ("ssh web1 \"sudo  systemctl restart 'nginx'\"", "ssh web1 sudo systemctl restart nginx"),
+            (
+                "git push origin refs/heads/x",
+                "git push origin refs/heads/x:refs/heads/x",
+            ),
+            (
+                "curl -sS -X POST https://h/a -H 'A: 1' -d x=1",
+                "curl --silent --show-error --data x=1 -H 'A: 1' --request POST https://H:443/a",
+            ),
+            (
+                "ssh web1 \"sudo  systemctl restart 'nginx'\"",
+                "ssh web1 sudo systemctl restart nginx",
+            ),
             ("/usr/bin/git push origin main", "git push origin main"),
-            ("giftctl redeem --code X --account A", "giftctl redeem --account A --code X"),
-            ("docker run -d --name w1 img:1", "docker run --detach --name=w1 img:1"),
+            (
+                "giftctl redeem --code X --account A",
+                "giftctl redeem --account A --code X",
+            ),
+            (
+                "docker run -d --name w1 img:1",
+                "docker run --detach --name=w1 img:1",
+            ),
         ] {
             assert!(same(one, two), "{one} / {two}");
         }

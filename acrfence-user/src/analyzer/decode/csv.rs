@@ -22,7 +22,9 @@ pub(in crate::analyzer) fn read(text: &str) -> Result<Value<'static>, Undecodabl
     let mut distinct: Vec<&String> = headings.iter().collect();
     distinct.sort_unstable();
     distinct.dedup();
-    let named = headings.iter().all(|h| !h.is_empty() && h.parse::<f64>().is_err());
+    let named = headings
+        .iter()
+        .all(|h| !h.is_empty() && h.parse::<f64>().is_err());
     if headings.len() < 2 || distinct.len() != headings.len() || !named {
         return Err(Undecodable);
     }

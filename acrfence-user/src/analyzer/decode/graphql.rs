@@ -42,8 +42,14 @@ pub(in crate::analyzer) fn read(
     };
     let mut bound: Vec<(String, Option<Value<'static>>, bool)> = Vec::new();
     for (name, default) in &chosen.variables {
-        let given = variables.and_then(|v| v.get(name)).cloned().map(Value::into_owned);
-        let default = default.as_ref().map(|d| literal(d, &mut [], 0)).transpose()?;
+        let given = variables
+            .and_then(|v| v.get(name))
+            .cloned()
+            .map(Value::into_owned);
+        let default = default
+            .as_ref()
+            .map(|d| literal(d, &mut [], 0))
+            .transpose()?;
         bound.push((name.clone(), given.or(default), false));
     }
     let mut builder = Builder {
@@ -81,13 +87,18 @@ pub(in crate::analyzer) fn read(
 pub(in crate::analyzer) fn looks_like(text: &str) -> bool {
     let mut rest = text.trim_start();
     while let Some(comment) = rest.strip_prefix('#') {
-        rest = comment.split_once('\n').map_or("", |(_, after)| after).trim_start();
+        rest = comment
+            .split_once('\n')
+            .map_or("", |(_, after)| after)
+            .trim_start();
     }
     ["mutation", "query", "subscription", "fragment", "{"]
         .iter()
         .any(|start| {
-            rest.strip_prefix(start)
-                .is_some_and(|after| after.starts_with(|c: char| c.is_whitespace() || "({@_".contains(c) || *start == "{"))
+            rest.strip_prefix(start).is_some_and(|after| {
+                after
+                    .starts_with(|c: char| c.is_whitespace() || "({@_".contains(c) || *start == "{")
+            })
         })
         && rest.contains('{')
 }
@@ -374,7 +385,11 @@ impl Parser<'_> {
             });
         }
         self.punct('}')?;
-        if out.is_empty() { Err(Undecodable) } else { Ok(out) }
+        if out.is_empty() {
+            Err(Undecodable)
+        } else {
+            Ok(out)
+        }
     }
 
     fn arguments(&mut self, depth: usize) -> Result<Arguments, Undecodable> {
@@ -436,7 +451,11 @@ impl Parser<'_> {
 
 type Bound = (String, Option<Value<'static>>, bool);
 
-fn literal(from: &Literal, bound: &mut [Bound], depth: usize) -> Result<Value<'static>, Undecodable> {
+fn literal(
+    from: &Literal,
+    bound: &mut [Bound],
+    depth: usize,
+) -> Result<Value<'static>, Undecodable> {
     if depth > DEEPEST {
         return Err(Undecodable);
     }
@@ -467,7 +486,9 @@ fn literal(from: &Literal, bound: &mut [Bound], depth: usize) -> Result<Value<'s
         Literal::Object(entries) => Value::Map(
             entries
                 .iter()
-                .map(|(name, value)| Ok((Cow::Owned(name.clone()), literal(value, bound, depth + 1)?)))
+                .map(|(name, value)| {
+                    Ok((Cow::Owned(name.clone()), literal(value, bound, depth + 1)?))
+                })
                 .collect::<Result<_, Undecodable>>()?,
         ),
     })
@@ -502,7 +523,10 @@ impl Builder<'_> {
             }
             for (name, arguments) in directives {
                 let given = Literal::Object(arguments.clone());
-                entries.push((Cow::Owned(format!("@{name}")), literal(&given, self.bound, 0)?));
+                entries.push((
+                    Cow::Owned(format!("@{name}")),
+                    literal(&given, self.bound, 0)?,
+                ));
             }
             let back = self.back(selection, 0)?;
             if !back.is_empty() {
@@ -530,7 +554,11 @@ impl Builder<'_> {
                     directives,
                     selection,
                 } => {
-                    let mut part = if key == name { name.clone() } else { format!("{key}:{name}") };
+                    let mut part = if key == name {
+                        name.clone()
+                    } else {
+                        format!("{key}:{name}")
+                    };
                     for (name, value) in arguments {
                         part.push_str(&format!("({name}={:?})", literal(value, self.bound, 0)?));
                     }
@@ -571,7 +599,12 @@ mod tests {
 
     #[test]
     fn literals_and_variables_are_the_same() {
-        let one = read("mutation { move(id: \"D-1\", n: 3) { deal { id n } } }", None, None).unwrap();
+        let one = read(
+            "mutation { move(id: \"D-1\", n: 3) { deal { id n } } }",
+            None,
+            None,
+        )
+        .unwrap();
         let variables = super::super::json::read(r#"{"id":"D-1","n":3}"#).unwrap();
         let two = read(
             "mutation M($id: ID!, $n: Int! = 4) {\n  move(id: $id, n: $n) { deal { n, id } } }",
@@ -595,12 +628,24 @@ mod tests {
             assert_ne!(base, read(other, None, None).unwrap(), "{other}");
         }
         let x = "mutation { a:archive(id: \"B\") { ok } }";
-        assert_eq!(base, read(x, None, None).unwrap(), "an alias only renames the answer");
+        assert_eq!(
+            base,
+            read(x, None, None).unwrap(),
+            "an alias only renames the answer"
+        );
     }
 
     #[test]
     fn refuses_what_is_no_document() {
-        for bad in ["", "{", "mutation", "mutation { }", "query { a(b: $c) }", "type A { b: C }", "query { ...F }"] {
+        for bad in [
+            "",
+            "{",
+            "mutation",
+            "mutation { }",
+            "query { a(b: $c) }",
+            "type A { b: C }",
+            "query { ...F }",
+        ] {
             assert!(read(bad, None, None).is_err(), "{bad}");
         }
         assert!(read(&"{a".repeat(10_000), None, None).is_err());

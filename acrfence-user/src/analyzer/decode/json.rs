@@ -176,7 +176,11 @@ impl<'a> Reader<'a> {
     fn some_digits(&mut self) -> Result<(), Undecodable> {
         let start = self.at;
         self.digits();
-        if self.at > start { Ok(()) } else { Err(Undecodable) }
+        if self.at > start {
+            Ok(())
+        } else {
+            Err(Undecodable)
+        }
     }
 
     fn string(&mut self) -> Result<Cow<'a, str>, Undecodable> {
@@ -276,8 +280,22 @@ mod tests {
     #[test]
     fn refuses_what_is_no_json() {
         for bad in [
-            "", "{", "[1,]", "01", "1.", ".5", "+1", "nul", "{\"a\"}", "\"\\ud800\"", "\"a\nb\"",
-            "{} {}", "\"\\x\"", "-", "1e", "[1 2]",
+            "",
+            "{",
+            "[1,]",
+            "01",
+            "1.",
+            ".5",
+            "+1",
+            "nul",
+            "{\"a\"}",
+            "\"\\ud800\"",
+            "\"a\nb\"",
+            "{} {}",
+            "\"\\x\"",
+            "-",
+            "1e",
+            "[1 2]",
         ] {
             assert!(read(bad).is_err(), "{bad}");
         }

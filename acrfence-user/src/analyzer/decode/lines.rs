@@ -60,27 +60,16 @@ pub(in crate::analyzer) fn blocks(text: &str) -> Result<Value<'static>, Undecoda
     match open.as_mut_slice() {
         [(_, entries)] if !entries.is_empty() => {
             let entries = std::mem::take(entries);
-            if entries.iter().any(|(_, v)| !matches!(v, Value::Map(_) | Value::List(_))) {
+            if entries
+                .iter()
+                .any(|(_, v)| !matches!(v, Value::Map(_) | Value::List(_)))
+            {
                 return Err(Undecodable);
             }
             Ok(Value::Map(entries))
         }
         _ => Err(Undecodable),
     }
-}
-
-/// The name and value of a line such as `UID:abc`, `max_sessions = 400`, `# generated: …`.
-pub(in crate::analyzer) fn named(line: &str) -> Option<(&str, &str)> {
-    let line = line.trim().trim_start_matches(['#', ';', '/', '*', '-', ' ']);
-    let at = line.find([':', '='])?;
-    let (name, value) = (line[..at].trim(), line[at + 1..].trim());
-    let word = !name.is_empty()
-        && name.len() <= 64
-        && name
-            .bytes()
-            .all(|b| b.is_ascii_alphanumeric() || b"_-. \"'".contains(&b))
-        && name.bytes().filter(|b| *b == b' ').count() <= 2;
-    (word && !value.is_empty()).then_some((name.trim_matches(['"', '\'']), value))
 }
 
 #[cfg(test)]
@@ -91,18 +80,23 @@ mod tests {
     fn calendars_are_blocks() {
         let text = "BEGIN:VCALENDAR\r\nBEGIN:VEVENT\r\nUID:1\r\nDTSTART;TZID=Europe/Berlin:20320309T130000\r\nSUMMARY:Long\r\n  er\r\nEND:VEVENT\r\nEND:VCALENDAR\r\n";
         let value = blocks(text).unwrap();
-        let event = value.get("VCALENDAR").and_then(|c| c.get("VEVENT")).unwrap();
-        assert_eq!(event.get("SUMMARY").and_then(Value::as_text), Some("Long er"));
-        for bad in ["", "BEGIN:A\nEND:B\n", "BEGIN:A\n", "END:A\n", "A:1\n", "BEGIN:A\nnope\nEND:A\n"] {
+        let event = value
+            .get("VCALENDAR")
+            .and_then(|c| c.get("VEVENT"))
+            .unwrap();
+        assert_eq!(
+            event.get("SUMMARY").and_then(Value::as_text),
+            Some("Long er")
+        );
+        for bad in [
+            "",
+            "BEGIN:A\nEND:B\n",
+            "BEGIN:A\n",
+            "END:A\n",
+            "A:1\n",
+            "BEGIN:A\nnope\nEND:A\n",
+        ] {
             assert!(blocks(bad).is_err(), "{bad}");
         }
-    }
-
-    #[test]
-    fn lines_have_names() {
-        assert_eq!(named("max_sessions = 400"), Some(("max_sessions", "400")));
-        assert_eq!(named("# generated: now"), Some(("generated", "now")));
-        assert_eq!(named("The quick brown fox jumps: high"), None);
-        assert_eq!(named("plain"), None);
     }
 }

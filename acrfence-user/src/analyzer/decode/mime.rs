@@ -48,9 +48,21 @@ pub(in crate::analyzer) fn multipart(
 }
 
 /// Reads a mail message: known header fields, an empty line, a body.
-pub(in crate::analyzer) fn message(text: &str, depth: usize) -> Result<Value<'static>, Undecodable> {
+pub(in crate::analyzer) fn message(
+    text: &str,
+    depth: usize,
+) -> Result<Value<'static>, Undecodable> {
     let (headers, body) = head_and_body(text.as_bytes())?;
-    let known = ["from", "to", "subject", "date", "message-id", "mime-version", "cc", "bcc"];
+    let known = [
+        "from",
+        "to",
+        "subject",
+        "date",
+        "message-id",
+        "mime-version",
+        "cc",
+        "bcc",
+    ];
     let hits = headers
         .iter()
         .filter(|(name, _)| known.iter().any(|k| name.eq_ignore_ascii_case(k)))
@@ -219,9 +231,12 @@ fn form_field(
     let content_type = find(headers, "content-type");
     let value = decoded_content(headers, content_type, body, depth)?;
     let filename = parameter(disposition, "filename");
-    let extra = headers
-        .iter()
-        .filter(|(name, _)| !matches!(name.as_str(), "content-disposition" | "content-type" | "content-length" | "content-transfer-encoding"));
+    let extra = headers.iter().filter(|(name, _)| {
+        !matches!(
+            name.as_str(),
+            "content-disposition" | "content-type" | "content-length" | "content-transfer-encoding"
+        )
+    });
     let mut entries: Vec<(Cow<'static, str>, Value<'static>)> = Vec::new();
     if let Some(filename) = filename {
         entries.push(("filename".into(), Value::text(filename)));
@@ -273,7 +288,11 @@ fn decoded_content(
         .to_ascii_lowercase();
     let body: Cow<'_, [u8]> = match encoding.as_str() {
         "base64" => {
-            let packed: Vec<u8> = body.iter().copied().filter(|b| !b.is_ascii_whitespace()).collect();
+            let packed: Vec<u8> = body
+                .iter()
+                .copied()
+                .filter(|b| !b.is_ascii_whitespace())
+                .collect();
             Cow::Owned(STANDARD.decode(packed).map_err(|_| Undecodable)?)
         }
         "quoted-printable" => Cow::Owned(quoted_printable(body)),
@@ -343,7 +362,7 @@ fn words_decoded(value: &str) -> String {
         match decoded {
             Some((text, tail)) => {
                 // Blanks between two encoded words are not part of the text.
-                if !(before.trim().is_empty() && !out.is_empty()) {
+                if !before.trim().is_empty() || out.is_empty() {
                     out.push_str(before);
                 }
                 out.push_str(&text);
@@ -401,7 +420,10 @@ mod tests {
         let value = multipart("multipart/form-data; boundary=A", one.as_bytes(), 4).unwrap();
         assert_eq!(value.get("x").and_then(Value::as_text), Some("1"));
         assert_eq!(
-            value.get("f").and_then(|f| f.get("filename")).and_then(Value::as_text),
+            value
+                .get("f")
+                .and_then(|f| f.get("filename"))
+                .and_then(Value::as_text),
             Some("a.bin")
         );
         let cut = &one.as_bytes()[..one.len() - 8];
@@ -413,7 +435,10 @@ mod tests {
         let mail = "From: a@example.com\nTo: b@example.com,\n c@example.com\nSubject: =?UTF-8?Q?Gr=C3=BC=C3=9Fe?=\n\nHi\n";
         let value = message(mail, 4).unwrap();
         let headers = value.get("headers").unwrap();
-        assert_eq!(headers.get("subject").and_then(Value::as_text), Some("Grüße"));
+        assert_eq!(
+            headers.get("subject").and_then(Value::as_text),
+            Some("Grüße")
+        );
         assert!(matches!(headers.get("to"), Some(Value::List(l)) if l.len() == 2));
         assert!(message("Hello: you\nWorld: me\n\nx", 4).is_err());
     }
@@ -424,7 +449,10 @@ mod tests {
             parameter("form-data; name=\"a;b\"; filename=x.txt", "filename").as_deref(),
             Some("x.txt")
         );
-        assert_eq!(parameter("form-data; name=\"a\\\"b\"", "name").as_deref(), Some("a\"b"));
+        assert_eq!(
+            parameter("form-data; name=\"a\\\"b\"", "name").as_deref(),
+            Some("a\"b")
+        );
         assert_eq!(parameter("text/plain", "charset"), None);
     }
 }

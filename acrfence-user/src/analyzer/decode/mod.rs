@@ -39,7 +39,10 @@ pub(super) const DEEPEST: usize = 6;
 /// Decodes a body by its content type, or by what it looks like.
 pub(super) fn body<'a>(content_type: Option<&str>, body: &'a Body) -> Value<'a> {
     if !body.is_whole() || body.kept.len() > MOST_BYTES {
-        return Value::Opaque(Cow::Owned(format!("{} bytes, sha256 {}", body.len, body.digest)));
+        return Value::Opaque(Cow::Owned(format!(
+            "{} bytes, sha256 {}",
+            body.len, body.digest
+        )));
     }
     let kind = content_type.map(mime::media_type).unwrap_or_default();
     if kind.starts_with("multipart/")
@@ -58,7 +61,9 @@ pub(super) fn content<'a>(content_type: Option<&str>, text: &'a str, depth: usiz
     let kind = content_type.map(mime::media_type).unwrap_or_default();
     let decoded = match kind.as_str() {
         k if k.ends_with("/json") || k.ends_with("+json") => json::read(text),
-        k if k.ends_with("ndjson") || k.ends_with("jsonl") || k.ends_with("json-seq") => json::read_lines(text),
+        k if k.ends_with("ndjson") || k.ends_with("jsonl") || k.ends_with("json-seq") => {
+            json::read_lines(text)
+        }
         // Clients that send JSON under this type are common; no form starts like JSON.
         "application/x-www-form-urlencoded"
             if bounded_form(text) && !text.trim_start().starts_with(['{', '[']) =>
@@ -130,18 +135,22 @@ pub(super) fn inner(one: &str, two: &str, hints: &Hints<'_>) -> Option<Inner> {
         let two = read(two).ok()?;
         Some(Inner { kind, one, two })
     };
-    let start = |set: &[char]| one.trim_start().starts_with(set) && two.trim_start().starts_with(set);
-    if start(&['{', '[']) {
-        if let Some(found) = both("JSON in text", &|t| json::read(t).map(Value::into_owned))
-            .or_else(|| both("lines of JSON", &|t| json::read_lines(t).map(Value::into_owned)))
-        {
-            return Some(found);
-        }
+    let start =
+        |set: &[char]| one.trim_start().starts_with(set) && two.trim_start().starts_with(set);
+    if start(&['{', '['])
+        && let Some(found) = both("JSON in text", &|t| json::read(t).map(Value::into_owned))
+            .or_else(|| {
+                both("lines of JSON", &|t| {
+                    json::read_lines(t).map(Value::into_owned)
+                })
+            })
+    {
+        return Some(found);
     }
-    if start(&['<']) {
-        if let Some(found) = both("XML in text", &xml::read) {
-            return Some(found);
-        }
+    if start(&['<'])
+        && let Some(found) = both("XML in text", &xml::read)
+    {
+        return Some(found);
     }
     if one.contains("://") && two.contains("://") {
         let read = |t: &str| url::read(t).map(Value::into_owned).ok_or(Undecodable);
@@ -165,37 +174,37 @@ pub(super) fn inner(one: &str, two: &str, hints: &Hints<'_>) -> Option<Inner> {
         if let Some(found) = both("mail message", &|t| mime::message(t, depth)) {
             return Some(found);
         }
-        if one.starts_with("BEGIN:") && two.starts_with("BEGIN:") {
-            if let Some(found) = both("calendar or contact", &lines::blocks) {
-                return Some(found);
-            }
+        if one.starts_with("BEGIN:")
+            && two.starts_with("BEGIN:")
+            && let Some(found) = both("calendar or contact", &lines::blocks)
+        {
+            return Some(found);
         }
     }
     let names = hints.names;
     if names.has(&["query", "mutation", "document", "graphql", "gql"])
         && graphql::looks_like(one)
         && graphql::looks_like(two)
+        && let Some(found) = both("GraphQL document", &|t| graphql::read(t, None, None))
     {
-        if let Some(found) = both("GraphQL document", &|t| graphql::read(t, None, None)) {
-            return Some(found);
-        }
+        return Some(found);
     }
-    if sql::looks_like(one) && sql::looks_like(two) {
-        if let Some(found) = both("SQL", &sql::read) {
-            return Some(found);
-        }
+    if sql::looks_like(one)
+        && sql::looks_like(two)
+        && let Some(found) = both("SQL", &sql::read)
+    {
+        return Some(found);
     }
-    let yaml_named = matches!(hints.extension, Some("yaml" | "yml")) || names.has(&["yaml", "manifest", "manifests"]);
-    if yaml_named || (yaml::looks_like(one) && yaml::looks_like(two)) {
-        if let Some(found) = both("YAML", &yaml::read) {
-            return Some(found);
-        }
+    let yaml_named = matches!(hints.extension, Some("yaml" | "yml"))
+        || names.has(&["yaml", "manifest", "manifests"]);
+    if (yaml_named || (yaml::looks_like(one) && yaml::looks_like(two)))
+        && let Some(found) = both("YAML", &yaml::read)
+    {
+        return Some(found);
     }
     let csv_named = matches!(hints.extension, Some("csv" | "tsv")) || names.has(&["csv", "tsv"]);
-    if csv_named {
-        if let Some(found) = both("CSV", &csv::read) {
-            return Some(found);
-        }
+    if csv_named && let Some(found) = both("CSV", &csv::read) {
+        return Some(found);
     }
     None
 }

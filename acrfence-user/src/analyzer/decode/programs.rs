@@ -29,10 +29,11 @@ impl Program {
     /// What is known of a flag (without dashes).
     pub fn flag(&self, name: &str) -> Option<Known> {
         let find = |list: &'static str| {
-            list.split(' ').find_map(|entry| match entry.split_once('=') {
-                Some((short, long)) => (name == short || name == long).then_some(long),
-                None => (name == entry).then_some(entry),
-            })
+            list.split(' ')
+                .find_map(|entry| match entry.split_once('=') {
+                    Some((short, long)) => (name == short || name == long).then_some(long),
+                    None => (name == entry).then_some(entry),
+                })
         };
         find(self.switches)
             .map(Known::Switch)
@@ -64,7 +65,10 @@ const KUBECTL: Program = Program {
 
 const PROGRAMS: &[Program] = &[
     KUBECTL,
-    Program { name: "oc", ..KUBECTL },
+    Program {
+        name: "oc",
+        ..KUBECTL
+    },
     Program {
         name: "git",
         commands: 1,

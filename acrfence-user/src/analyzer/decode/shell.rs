@@ -120,7 +120,10 @@ fn heredoc_body<'t>(text: &'t str, end: &str) -> Option<(String, &'t str)> {
     let mut at = 0;
     for line in text.split_inclusive('\n') {
         if line.trim_end_matches('\n').trim_start_matches('\t') == end {
-            return Some((text[..at].to_owned(), &text[at + line.trim_end_matches('\n').len()..]));
+            return Some((
+                text[..at].to_owned(),
+                &text[at + line.trim_end_matches('\n').len()..],
+            ));
         }
         at += line.len();
     }
@@ -196,7 +199,10 @@ mod tests {
 
     #[test]
     fn quotes_that_change_nothing_go() {
-        assert_eq!(pieces("a  'b c' d\\ e").unwrap(), pieces("a \"b c\" \"d e\"").unwrap());
+        assert_eq!(
+            pieces("a  'b c' d\\ e").unwrap(),
+            pieces("a \"b c\" \"d e\"").unwrap()
+        );
         assert_ne!(pieces("rm *").unwrap(), pieces("rm '*'").unwrap());
         assert_ne!(pieces("echo $x").unwrap(), pieces("echo \"$x\"").unwrap());
         assert_ne!(pieces("echo '$x'").unwrap(), pieces("echo \"$x\"").unwrap());
@@ -211,6 +217,9 @@ mod tests {
         assert!(pieces("cat <<EOF\nx").is_err());
         assert!(pieces("echo 'x").is_err());
         assert!(simple_command("a | b").is_none());
-        assert_eq!(simple_command("a 'b c'"), Some(vec!["a".into(), "b c".into()]));
+        assert_eq!(
+            simple_command("a 'b c'"),
+            Some(vec!["a".into(), "b c".into()])
+        );
     }
 }

@@ -45,10 +45,16 @@ pub(in crate::analyzer) fn looks_like(text: &str) -> bool {
     let mut rest = text.trim_start();
     // Comments first are common in generated statements.
     while let Some(comment) = rest.strip_prefix("--") {
-        rest = comment.split_once('\n').map_or("", |(_, after)| after).trim_start();
+        rest = comment
+            .split_once('\n')
+            .map_or("", |(_, after)| after)
+            .trim_start();
     }
     while let Some(comment) = rest.strip_prefix("/*") {
-        rest = comment.split_once("*/").map_or("", |(_, after)| after).trim_start();
+        rest = comment
+            .split_once("*/")
+            .map_or("", |(_, after)| after)
+            .trim_start();
     }
     let word: String = rest
         .chars()
@@ -58,9 +64,29 @@ pub(in crate::analyzer) fn looks_like(text: &str) -> bool {
         .collect();
     matches!(
         word.as_str(),
-        "INSERT" | "UPDATE" | "DELETE" | "SELECT" | "BEGIN" | "CREATE" | "ALTER" | "DROP" | "GRANT"
-            | "REVOKE" | "TRUNCATE" | "MERGE" | "REPLACE" | "WITH" | "CALL" | "START" | "SET"
-            | "VACUUM" | "EXPLAIN" | "COPY" | "LOCK" | "COMMIT" | "ROLLBACK"
+        "INSERT"
+            | "UPDATE"
+            | "DELETE"
+            | "SELECT"
+            | "BEGIN"
+            | "CREATE"
+            | "ALTER"
+            | "DROP"
+            | "GRANT"
+            | "REVOKE"
+            | "TRUNCATE"
+            | "MERGE"
+            | "REPLACE"
+            | "WITH"
+            | "CALL"
+            | "START"
+            | "SET"
+            | "VACUUM"
+            | "EXPLAIN"
+            | "COPY"
+            | "LOCK"
+            | "COMMIT"
+            | "ROLLBACK"
     ) && rest.len() > word.len()
 }
 
@@ -97,11 +123,7 @@ fn read_with(text: &str, parameters: &mut Parameters) -> Result<Value<'static>, 
     if text.len() > MOST_BYTES {
         return Err(Undecodable);
     }
-    let dialects: [&dyn Dialect; 3] = [
-        &PostgreSqlDialect {},
-        &GenericDialect {},
-        &MySqlDialect {},
-    ];
+    let dialects: [&dyn Dialect; 3] = [&PostgreSqlDialect {}, &GenericDialect {}, &MySqlDialect {}];
     let statements = dialects
         .into_iter()
         .find_map(|dialect| Parser::parse_sql(dialect, text).ok())
@@ -126,7 +148,11 @@ fn tree(statement: Statement, parameters: &mut Parameters) -> Value<'static> {
             let columns = std::mem::take(&mut insert.columns);
             let rows = insert.source.as_deref_mut().and_then(take_rows);
             match rows {
-                Some(rows) if rows.iter().all(|r| columns.is_empty() || r.len() == columns.len()) => {
+                Some(rows)
+                    if rows
+                        .iter()
+                        .all(|r| columns.is_empty() || r.len() == columns.len()) =>
+                {
                     let rows: Vec<Value<'static>> = rows
                         .into_iter()
                         .map(|row| {
@@ -147,7 +173,12 @@ fn tree(statement: Statement, parameters: &mut Parameters) -> Value<'static> {
                 }
                 Some(rows) => {
                     insert.columns = columns;
-                    let text = format!("{:?}", rows.iter().map(|r| r.iter().map(ToString::to_string).collect::<Vec<_>>()).collect::<Vec<_>>());
+                    let text = format!(
+                        "{:?}",
+                        rows.iter()
+                            .map(|r| r.iter().map(ToString::to_string).collect::<Vec<_>>())
+                            .collect::<Vec<_>>()
+                    );
                     entries.push(("rows".into(), Value::Code(Cow::Owned(text))));
                 }
                 None => insert.columns = columns,
@@ -185,7 +216,11 @@ fn tree(statement: Statement, parameters: &mut Parameters) -> Value<'static> {
         }
         other => other,
     };
-    let rest = fold(&rest.to_string());
+    let rest = match fold(&rest.to_string()).as_str() {
+        "begin transaction" | "start transaction" | "begin work" => "begin".to_owned(),
+        "commit work" | "commit transaction" => "commit".to_owned(),
+        other => other.to_owned(),
+    };
     if !parameters.values.is_empty() && rest.contains(['$', '?']) {
         // Placeholders outside the understood parts: leave their values to the caller.
         parameters.used.iter_mut().for_each(|used| *used = false);
@@ -230,7 +265,13 @@ fn conditions(selection: Expr, parameters: &mut Parameters) -> Value<'static> {
             }
             // Brackets around a condition mean nothing here, except around OR.
             Expr::Nested(inner)
-                if !matches!(*inner, Expr::BinaryOp { op: BinaryOperator::Or, .. }) =>
+                if !matches!(
+                    *inner,
+                    Expr::BinaryOp {
+                        op: BinaryOperator::Or,
+                        ..
+                    }
+                ) =>
             {
                 open.push(*inner);
             }
@@ -276,7 +317,10 @@ fn expression(expr: Expr, parameters: &mut Parameters) -> Value<'static> {
                 Cow::Owned(fold(&typed.data_type.to_string())),
                 Value::text(text),
             )]),
-            other => Value::Code(Cow::Owned(format!("{} {other}", fold(&typed.data_type.to_string())))),
+            other => Value::Code(Cow::Owned(format!(
+                "{} {other}",
+                fold(&typed.data_type.to_string())
+            ))),
         },
         // MySQL writes strings in double quotes, which parse as names; keep them apart.
         other => Value::Code(Cow::Owned(fold(&other.to_string()))),
@@ -296,9 +340,17 @@ fn fold(text: &str) -> String {
     while let Some(c) = rest.chars().next() {
         if c == '\'' || c == '"' || c == '`' {
             let end = quoted_end(rest, c);
-            out.push_str(&rest[..end]);
+            let inner = rest[..end].trim_matches('`');
+            let plain = c == '`'
+                && inner.starts_with(|c: char| c.is_ascii_lowercase())
+                && inner
+                    .bytes()
+                    .all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_');
+            out.push_str(if plain { inner } else { &rest[..end] });
             rest = &rest[end..];
-        } else if c.is_ascii_digit() && !(before.is_alphanumeric() || before == '_' || before == '$') {
+        } else if c.is_ascii_digit()
+            && !(before.is_alphanumeric() || before == '_' || before == '$')
+        {
             let end = rest
                 .find(|c: char| !(c.is_ascii_alphanumeric() || c == '.'))
                 .unwrap_or(rest.len());
@@ -346,6 +398,11 @@ mod tests {
                 "-- note\nupdate t set b='x', a=1 where e>2 and (c='d')",
             ),
             ("DELETE FROM t WHERE a = 1", "delete from t where a=1.0"),
+            ("DELETE FROM `t` WHERE `a` = 1", "delete from t where a=1"),
+            (
+                "BEGIN; DELETE FROM t WHERE a = 1; COMMIT",
+                "start transaction; delete from t where a=1; commit;",
+            ),
         ] {
             let (one, two) = (read(one).unwrap(), read(two).unwrap());
             if one != two {
@@ -358,16 +415,31 @@ mod tests {
     #[test]
     fn meaning_stays() {
         for (one, two) in [
-            ("DELETE FROM t WHERE a = 1 AND b = 2", "DELETE FROM t WHERE a = 1"),
+            (
+                "DELETE FROM t WHERE a = 1 AND b = 2",
+                "DELETE FROM t WHERE a = 1",
+            ),
             ("DELETE FROM t WHERE a = 1", "DELETE FROM t"),
             ("DELETE FROM t WHERE a = 'x'", "DELETE FROM t WHERE a = 'X'"),
-            ("DELETE FROM t WHERE a = 1 AND b = 2", "DELETE FROM t WHERE a = 1 OR b = 2"),
-            ("INSERT INTO t (a) VALUES (1)", "INSERT INTO t (a) VALUES (1) ON CONFLICT DO NOTHING"),
+            (
+                "DELETE FROM t WHERE a = 1 AND b = 2",
+                "DELETE FROM t WHERE a = 1 OR b = 2",
+            ),
+            (
+                "INSERT INTO t (a) VALUES (1)",
+                "INSERT INTO t (a) VALUES (1) ON CONFLICT DO NOTHING",
+            ),
             ("UPDATE t SET a = 1", "UPDATE t SET a = 1 LIMIT 1"),
-            ("INSERT INTO t (a) VALUES (1)", "INSERT INTO u (a) VALUES (1)"),
+            (
+                "INSERT INTO t (a) VALUES (1)",
+                "INSERT INTO u (a) VALUES (1)",
+            ),
             ("DROP TABLE a", "DROP TABLE a CASCADE"),
         ] {
-            assert_ne!(read(one).map_err(|_| one).unwrap(), read(two).map_err(|_| two).unwrap());
+            assert_ne!(
+                read(one).map_err(|_| one).unwrap(),
+                read(two).map_err(|_| two).unwrap()
+            );
         }
     }
 
@@ -378,14 +450,26 @@ mod tests {
             &[Value::text("x"), Value::text("y")],
         )
         .unwrap();
-        assert_eq!(value.get("rows").and_then(|r| r.get("a")).and_then(Value::as_text), Some("y"));
-        assert!(read_with_parameters("DELETE FROM t WHERE a = $1", &[Value::Null, Value::Null]).is_err());
+        assert_eq!(
+            value
+                .get("rows")
+                .and_then(|r| r.get("a"))
+                .and_then(Value::as_text),
+            Some("y")
+        );
+        assert!(
+            read_with_parameters("DELETE FROM t WHERE a = $1", &[Value::Null, Value::Null])
+                .is_err()
+        );
     }
 
     fn sorted(value: &Value<'_>) -> String {
         match value {
             Value::Map(entries) => {
-                let mut parts: Vec<String> = entries.iter().map(|(n, v)| format!("{n}:{}", sorted(v))).collect();
+                let mut parts: Vec<String> = entries
+                    .iter()
+                    .map(|(n, v)| format!("{n}:{}", sorted(v)))
+                    .collect();
                 parts.sort();
                 format!("{{{}}}", parts.join(","))
             }

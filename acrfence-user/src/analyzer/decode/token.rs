@@ -103,10 +103,16 @@ mod tests {
         // {"op":"delete","n":"c1"} and a signature of another kind.
         let value = read("eyJvcCI6ImRlbGV0ZSIsIm4iOiJjMSJ9.d19f8d4406cb2c2c").unwrap();
         assert_eq!(
-            value.get("claims").and_then(|c| c.get("op")).and_then(Value::as_text),
+            value
+                .get("claims")
+                .and_then(|c| c.get("op"))
+                .and_then(Value::as_text),
             Some("delete")
         );
-        assert_eq!(value.get(SIGNATURE).and_then(Value::as_text), Some("d19f8d4406cb2c2c"));
+        assert_eq!(
+            value.get(SIGNATURE).and_then(Value::as_text),
+            Some("d19f8d4406cb2c2c")
+        );
         for bad in ["a.b.c", "example.com", "1.2.3", "eyJ.x", "v1.2"] {
             assert!(read(bad).is_err(), "{bad}");
         }

@@ -52,8 +52,9 @@ pub(in crate::analyzer) fn read(text: &str) -> Result<Value<'static>, Undecodabl
                 let parent = open.last_mut().ok_or(Undecodable)?;
                 match reference.resolve_char_ref().map_err(|_| Undecodable)? {
                     Some(c) => parent.add_text(c.encode_utf8(&mut [0; 4])),
-                    None => parent
-                        .add_text(resolve_predefined_entity(&reference).ok_or(Undecodable)?),
+                    None => {
+                        parent.add_text(resolve_predefined_entity(&reference).ok_or(Undecodable)?)
+                    }
                 }
             }
             Event::DocType(_) => return Err(Undecodable),
@@ -113,8 +114,7 @@ impl Element {
                 .map_err(|_| Undecodable)?;
             attributes.push((format!("@{key}"), value.into_owned()));
         }
-        let declared =
-            (parent.is_none_or(|p| p.namespace != namespace)).then(|| namespace.clone());
+        let declared = (parent.is_none_or(|p| p.namespace != namespace)).then(|| namespace.clone());
         Ok(Self {
             name: start.local_name().into_inner().to_owned(),
             namespace,
@@ -179,7 +179,11 @@ impl Element {
             let text = Value::text(text.trim());
             if entries.is_empty() {
                 // That an element is there says something, even if nothing is in it.
-                return if text.is_empty() { Value::Code(Cow::Borrowed("")) } else { text };
+                return if text.is_empty() {
+                    Value::Code(Cow::Borrowed(""))
+                } else {
+                    text
+                };
             }
             if !text.is_empty() {
                 entries.push((Cow::Borrowed("#text"), text));

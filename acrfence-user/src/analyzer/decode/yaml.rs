@@ -31,7 +31,10 @@ pub(in crate::analyzer) fn read(text: &str) -> Result<Value<'static>, Undecodabl
     match documents.len() {
         0 => Err(Undecodable),
         1 => Ok(documents.remove(0)),
-        _ => Ok(Value::Map(vec![("documents".into(), Value::List(documents))])),
+        _ => Ok(Value::Map(vec![(
+            "documents".into(),
+            Value::List(documents),
+        )])),
     }
 }
 
@@ -50,7 +53,9 @@ pub(in crate::analyzer) fn looks_like(text: &str) -> bool {
             !name.is_empty()
                 && !name.contains(' ')
                 && (rest.is_empty() || rest.starts_with(' '))
-                && name.bytes().all(|b| b.is_ascii_alphanumeric() || b"_-./\"'".contains(&b))
+                && name
+                    .bytes()
+                    .all(|b| b.is_ascii_alphanumeric() || b"_-./\"'".contains(&b))
         });
         if named {
             names += 1;
@@ -62,13 +67,12 @@ pub(in crate::analyzer) fn looks_like(text: &str) -> bool {
 }
 
 fn has_alias(text: &str) -> bool {
-    text.match_indices(['&', '*'])
-        .any(|(at, _)| {
-            let before = text[..at].chars().next_back();
-            let after = text[at + 1..].chars().next();
-            before.is_none_or(|c| c.is_whitespace() || "[{,:-".contains(c))
-                && after.is_some_and(|c| c.is_alphanumeric() || c == '_')
-        })
+    text.match_indices(['&', '*']).any(|(at, _)| {
+        let before = text[..at].chars().next_back();
+        let after = text[at + 1..].chars().next();
+        before.is_none_or(|c| c.is_whitespace() || "[{,:-".contains(c))
+            && after.is_some_and(|c| c.is_alphanumeric() || c == '_')
+    })
 }
 
 fn convert(yaml: Yaml, nodes: &mut usize, depth: usize) -> Result<Value<'static>, Undecodable> {

@@ -32,7 +32,9 @@ pub(in crate::analyzer) fn date(text: &str) -> Option<i64> {
     let bytes = text.as_bytes();
     let digits = |range: std::ops::Range<usize>| number(bytes.get(range)?);
     let (year, month, day) = match bytes.len() {
-        10 if bytes[4] == b'-' && bytes[7] == b'-' => (digits(0..4)?, digits(5..7)?, digits(8..10)?),
+        10 if bytes[4] == b'-' && bytes[7] == b'-' => {
+            (digits(0..4)?, digits(5..7)?, digits(8..10)?)
+        }
         8 => (digits(0..4)?, digits(4..6)?, digits(6..8)?),
         _ => return None,
     };
@@ -43,8 +45,16 @@ pub(in crate::analyzer) fn date(text: &str) -> Option<i64> {
 pub(in crate::analyzer) fn says_now(text: &str) -> bool {
     matches!(
         text.trim().to_ascii_lowercase().as_str(),
-        "now()" | "now" | "current_timestamp" | "current_timestamp()" | "localtimestamp"
-            | "getdate()" | "sysdate" | "utc_timestamp()" | "clock_timestamp()" | "{{now}}"
+        "now()"
+            | "now"
+            | "current_timestamp"
+            | "current_timestamp()"
+            | "localtimestamp"
+            | "getdate()"
+            | "sysdate"
+            | "utc_timestamp()"
+            | "clock_timestamp()"
+            | "{{now}}"
     )
 }
 
@@ -71,16 +81,22 @@ fn epoch(text: &str) -> Option<Instant> {
         nanos += fraction.parse::<i128>().ok()? * step;
     }
     // 2001 to 2100: other ten-digit numbers are phone numbers and ids.
-    (nanos >= 1_000_000_000 * SECOND && nanos < 4_102_444_800 * SECOND).then_some(Instant {
-        nanos,
-        zoned: true,
-        step: step.max(1),
-    })
+    (1_000_000_000 * SECOND..4_102_444_800 * SECOND)
+        .contains(&nanos)
+        .then_some(Instant {
+            nanos,
+            zoned: true,
+            step: step.max(1),
+        })
 }
 
 fn iso(text: &str) -> Option<Instant> {
     let bytes = text.as_bytes();
-    if bytes.len() < 16 || bytes[4] != b'-' || bytes[7] != b'-' || !matches!(bytes[10], b'T' | b't' | b' ' | b'_') {
+    if bytes.len() < 16
+        || bytes[4] != b'-'
+        || bytes[7] != b'-'
+        || !matches!(bytes[10], b'T' | b't' | b' ' | b'_')
+    {
         return None;
     }
     let day = date(text.get(..10)?)?;
@@ -112,9 +128,11 @@ fn mail(text: &str) -> Option<Instant> {
     let [day, month, year, time, zone @ ..] = words.as_slice() else {
         return None;
     };
-    let month = ["jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec"]
-        .iter()
-        .position(|m| month.to_ascii_lowercase().starts_with(m))? as i64
+    let month = [
+        "jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec",
+    ]
+    .iter()
+    .position(|m| month.to_ascii_lowercase().starts_with(m))? as i64
         + 1;
     let (year, day) = (number(year.as_bytes())?, number(day.as_bytes())?);
     if !plausible(year, month, day) {
@@ -158,9 +176,10 @@ fn clock(text: &str, separator: &str) -> Option<(i128, Option<i128>, i128)> {
         return None;
     }
     let mut of_day = i128::from(hour * 3600 + minute * 60 + second) * SECOND;
-    let mut rest = rest;
     if let Some(fraction) = rest.strip_prefix(['.', ',']) {
-        let end = fraction.find(|c: char| !c.is_ascii_digit()).unwrap_or(fraction.len());
+        let end = fraction
+            .find(|c: char| !c.is_ascii_digit())
+            .unwrap_or(fraction.len());
         if end == 0 || end > 9 {
             return None;
         }
@@ -186,10 +205,14 @@ fn zone(text: &str) -> Option<Option<i128>> {
     let digits: String = rest.chars().filter(|c| *c != ':').collect();
     let (hours, minutes) = match digits.len() {
         2 => (number(digits.as_bytes())?, 0),
-        4 => (number(&digits.as_bytes()[..2])?, number(&digits.as_bytes()[2..])?),
+        4 => (
+            number(&digits.as_bytes()[..2])?,
+            number(&digits.as_bytes()[2..])?,
+        ),
         _ => return None,
     };
-    (hours <= 15 && minutes <= 59).then(|| Some(sign * i128::from(hours * 3600 + minutes * 60) * SECOND))
+    (hours <= 15 && minutes <= 59)
+        .then(|| Some(sign * i128::from(hours * 3600 + minutes * 60) * SECOND))
 }
 
 fn number(bytes: &[u8]) -> Option<i64> {
@@ -216,7 +239,11 @@ fn plausible(year: i64, month: i64, day: i64) -> bool {
 /// Days since 1970 of a date of the Gregorian calendar.
 fn days(year: i64, month: i64, day: i64) -> i64 {
     // Count years from March, so that the leap day is the last of its year.
-    let (year, month) = if month > 2 { (year, month - 3) } else { (year - 1, month + 9) };
+    let (year, month) = if month > 2 {
+        (year, month - 3)
+    } else {
+        (year - 1, month + 9)
+    };
     let before_month = (153 * month + 2) / 5;
     year * 365 + year / 4 - year / 100 + year / 400 + before_month + day - 1 - 719_468
 }

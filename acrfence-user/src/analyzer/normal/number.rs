@@ -40,7 +40,8 @@ impl Decimal {
             None => (mantissa, ""),
         };
         let all_digits = |s: &str| s.bytes().all(|b| b.is_ascii_digit());
-        if (whole.is_empty() && fraction.is_empty()) || !all_digits(whole) || !all_digits(fraction) {
+        if (whole.is_empty() && fraction.is_empty()) || !all_digits(whole) || !all_digits(fraction)
+        {
             return None;
         }
         Some(Self::new(negative, whole, fraction, exponent))
@@ -66,13 +67,22 @@ impl Decimal {
     pub fn plus(&self, other: &Self) -> Option<Self> {
         let exponent = self.exponent.min(other.exponent);
         let lift = |d: &Self| -> Option<i128> {
-            let value: i128 = if d.digits.is_empty() { 0 } else { d.digits.parse().ok()? };
+            let value: i128 = if d.digits.is_empty() {
+                0
+            } else {
+                d.digits.parse().ok()?
+            };
             let power = u32::try_from(d.exponent - exponent).ok()?;
             let value = value.checked_mul(10_i128.checked_pow(power)?)?;
             Some(if d.negative { -value } else { value })
         };
         let sum = lift(self)?.checked_add(lift(other)?)?;
-        Some(Self::new(sum < 0, &sum.unsigned_abs().to_string(), "", exponent))
+        Some(Self::new(
+            sum < 0,
+            &sum.unsigned_abs().to_string(),
+            "",
+            exponent,
+        ))
     }
 
     /// The value as a whole number, where it is one and fits.
@@ -167,10 +177,27 @@ mod tests {
         ] {
             assert_eq!(d(one), d(two), "{one} {two}");
         }
-        for (one, two) in [("12", "1.2"), ("1234567890123456789", "1234567890123456788"), ("-1", "1")] {
+        for (one, two) in [
+            ("12", "1.2"),
+            ("1234567890123456789", "1234567890123456788"),
+            ("-1", "1"),
+        ] {
             assert_ne!(d(one), d(two));
         }
-        for bad in ["", ".", "1,2", "0x10", "1e", "e1", "NaN", "1.2.3", " 1", "1_000", "1e9999999999", "٣"] {
+        for bad in [
+            "",
+            ".",
+            "1,2",
+            "0x10",
+            "1e",
+            "e1",
+            "NaN",
+            "1.2.3",
+            " 1",
+            "1_000",
+            "1e9999999999",
+            "٣",
+        ] {
             assert!(Decimal::read(bad).is_none(), "{bad}");
         }
     }

@@ -56,13 +56,24 @@ pub(in crate::analyzer) fn same(
     let relative = |t: &str| t.contains('/') && !t.contains(':') && !t.starts_with('/');
     if !literal
         && (relative(one) || relative(two))
-        && names.has(&["path", "file", "filename", "dir", "directory", "folder", "filepath", "paths", "files"])
+        && names.has(&[
+            "path",
+            "file",
+            "filename",
+            "dir",
+            "directory",
+            "folder",
+            "filepath",
+            "paths",
+            "files",
+        ])
         && path(one, false) == path(two, false)
         && one.starts_with('/') == two.starts_with('/')
     {
         return Some("the same path");
     }
-    let untagged = |t: &str| !t.is_empty() && !t.rsplit('/').next().unwrap_or(t).contains([':', '@']);
+    let untagged =
+        |t: &str| !t.is_empty() && !t.rsplit('/').next().unwrap_or(t).contains([':', '@']);
     if names.last_is(&["image"])
         && (untagged(one) && two.strip_suffix(":latest") == Some(one)
             || untagged(two) && one.strip_suffix(":latest") == Some(two))
@@ -113,7 +124,10 @@ fn same_number_and_word(one: &str, two: &str) -> bool {
     let read = |t: &str| -> Option<(Decimal, String)> {
         let first = t.find(|c: char| c.is_ascii_digit())?;
         let last = t.rfind(|c: char| c.is_ascii_digit())?;
-        let start = t[..first].rfind('-').filter(|at| at + 1 == first).unwrap_or(first);
+        let start = t[..first]
+            .rfind('-')
+            .filter(|at| at + 1 == first)
+            .unwrap_or(first);
         let number = Decimal::read(&t[start..=last])?;
         let (before, after) = (t[..start].trim(), t[last + 1..].trim());
         let word = match (before.is_empty(), after.is_empty()) {
@@ -121,7 +135,10 @@ fn same_number_and_word(one: &str, two: &str) -> bool {
             (false, true) => before,
             _ => return None,
         };
-        let unit = word == "%" || (word.len() <= 12 && word.bytes().all(|b| b.is_ascii_alphabetic()) && word.len() > 1);
+        let unit = word == "%"
+            || (word.len() <= 12
+                && word.bytes().all(|b| b.is_ascii_alphabetic())
+                && word.len() > 1);
         // `v1.10` is a version, `Room 1.0` a room.
         let currency = word.len() == 3 && word.bytes().all(|b| b.is_ascii_uppercase());
         (unit && (before.is_empty() || currency)).then(|| (number, word.to_owned()))
@@ -142,7 +159,9 @@ fn same_time_of_day(one: &str, two: &str) -> bool {
         }
         let mut out = [0; 3];
         for (i, part) in parts.iter().enumerate() {
-            let fits = (1..=2).contains(&part.len()) && part.bytes().all(|b| b.is_ascii_digit()) && (i == 0 || part.len() == 2);
+            let fits = (1..=2).contains(&part.len())
+                && part.bytes().all(|b| b.is_ascii_digit())
+                && (i == 0 || part.len() == 2);
             out[i] = part.parse().ok().filter(|n| fits && *n < 60)?;
         }
         Some(out)
@@ -152,11 +171,19 @@ fn same_time_of_day(one: &str, two: &str) -> bool {
 
 fn same_base64(one: &str, two: &str) -> bool {
     let plain = |t: &str| -> String {
-        t.trim_end_matches('=').chars().map(|c| match c { '-' => '+', '_' => '/', c => c }).collect()
+        t.trim_end_matches('=')
+            .chars()
+            .map(|c| match c {
+                '-' => '+',
+                '_' => '/',
+                c => c,
+            })
+            .collect()
     };
     let coded = |t: &str| {
         t.len() >= 24
-            && t.bytes().all(|b| b.is_ascii_alphanumeric() || b"+/-_=".contains(&b))
+            && t.bytes()
+                .all(|b| b.is_ascii_alphanumeric() || b"+/-_=".contains(&b))
             && t.bytes().any(|b| b"+/=".contains(&b))
     };
     (coded(one) || coded(two)) && plain(one) == plain(two)
@@ -180,25 +207,40 @@ fn hex(text: &str) -> Option<&str> {
         None if text.len() >= 32 => text,
         None => return None,
     };
-    digits.bytes().all(|b| b.is_ascii_hexdigit()).then_some(text)
+    digits
+        .bytes()
+        .all(|b| b.is_ascii_hexdigit())
+        .then_some(text)
 }
 
 fn mail(text: &str) -> Option<(&str, &str)> {
     let (user, host) = text.rsplit_once('@')?;
-    let fits = |s: &str| !s.is_empty() && !s.contains(|c: char| c.is_whitespace() || "<>,;@".contains(c));
+    let fits =
+        |s: &str| !s.is_empty() && !s.contains(|c: char| c.is_whitespace() || "<>,;@".contains(c));
     (fits(user) && fits(host) && host.contains('.')).then_some((user, host))
 }
 
 fn same_host(one: &str, two: &str, names: &Names) -> bool {
     let bare = |t: &str| {
-        t.bytes().all(|b| b.is_ascii_alphanumeric() || b"-._*".contains(&b)) && t.contains('.')
+        t.bytes()
+            .all(|b| b.is_ascii_alphanumeric() || b"-._*".contains(&b))
+            && t.contains('.')
     };
     if !(bare(one) && bare(two)) {
         return false;
     }
     let rooted = one.ends_with('.') || two.ends_with('.');
     let said = names.has(&[
-        "host", "hostname", "domain", "fqdn", "server", "zone", "cname", "nameserver", "mx", "sni",
+        "host",
+        "hostname",
+        "domain",
+        "fqdn",
+        "server",
+        "zone",
+        "cname",
+        "nameserver",
+        "mx",
+        "sni",
     ]);
     (rooted || said)
         && one.trim_end_matches('.').eq_ignore_ascii_case(two.trim_end_matches('.'))
@@ -208,15 +250,28 @@ fn same_host(one: &str, two: &str, names: &Names) -> bool {
 
 fn same_phone(one: &str, two: &str, names: &Names) -> bool {
     let digits = |t: &str| -> Option<String> {
-        let plain = t.bytes().all(|b| b.is_ascii_digit() || b" +-().".contains(&b));
-        let digits: String = t.chars().filter(|c| c.is_ascii_digit() || *c == '+').collect();
+        let plain = t
+            .bytes()
+            .all(|b| b.is_ascii_digit() || b" +-().".contains(&b));
+        let digits: String = t
+            .chars()
+            .filter(|c| c.is_ascii_digit() || *c == '+')
+            .collect();
         (plain && digits.len() >= 8).then_some(digits)
     };
     let (Some(a), Some(b)) = (digits(one), digits(two)) else {
         return false;
     };
     let phone = a.starts_with('+')
-        || names.has(&["phone", "tel", "telephone", "mobile", "msisdn", "fax", "cell"]);
+        || names.has(&[
+            "phone",
+            "tel",
+            "telephone",
+            "mobile",
+            "msisdn",
+            "fax",
+            "cell",
+        ]);
     phone && a == b
 }
 
@@ -226,23 +281,40 @@ fn same_grouped(one: &str, two: &str) -> bool {
         let code = t
             .bytes()
             .all(|b| b.is_ascii_digit() || b.is_ascii_uppercase() || b == b' ');
-        let short_groups = t.split(' ').all(|g| !g.is_empty() && (g.len() <= 6 || !t.contains(' ')));
+        let short_groups = t
+            .split(' ')
+            .all(|g| !g.is_empty() && (g.len() <= 6 || !t.contains(' ')));
         let packed: String = t.chars().filter(|c| *c != ' ').collect();
         let digits = packed.bytes().filter(u8::is_ascii_digit).count();
         (code && short_groups && packed.len() >= 10 && digits * 2 >= packed.len()).then_some(packed)
     };
-    (one.contains(' ') || two.contains(' '))
-        && packed(one).is_some_and(|a| Some(a) == packed(two))
+    (one.contains(' ') || two.contains(' ')) && packed(one).is_some_and(|a| Some(a) == packed(two))
 }
 
 /// A set written as one text. Blanks separate only where that is usual; a comma also stands between
 /// the parts of one name ("Lee, Kim"), so members must look like single words or addresses.
 fn same_members(one: &str, two: &str, names: &Names) -> bool {
-    let people = names.has(&["to", "cc", "bcc", "recipients", "attendees", "names", "members", "participants"]);
+    let people = names.has(&[
+        "to",
+        "cc",
+        "bcc",
+        "recipients",
+        "attendees",
+        "names",
+        "members",
+        "participants",
+    ]);
     let members = |t: &str| -> Option<Vec<String>> {
         let separator = if t.contains(',') {
             ','
-        } else if names.has(&["scope", "scopes", "permissions", "tags", "labels", "keywords"]) {
+        } else if names.has(&[
+            "scope",
+            "scopes",
+            "permissions",
+            "tags",
+            "labels",
+            "keywords",
+        ]) {
             ' '
         } else {
             return None;
@@ -256,7 +328,11 @@ fn same_members(one: &str, two: &str, names: &Names) -> bool {
         let distinct = list.windows(2).all(|w| w[0] != w[1]);
         let word = |m: &String| {
             let address = m.contains('@') || m.starts_with('+');
-            if people { address } else { address || !m.contains(char::is_whitespace) }
+            if people {
+                address
+            } else {
+                address || !m.contains(char::is_whitespace)
+            }
         };
         (list.len() > 1 && distinct && list.iter().all(word)).then_some(list)
     };
@@ -300,7 +376,11 @@ mod tests {
             ("5%", "5.0%", "discount"),
             ("9:00", "09:00", "at"),
             ("3q2-7w3q2-7w3q2-7wAAAA", "3q2+7w3q2+7w3q2+7wAAAA==", "data"),
-            ("A1B2C3D4-E5F6-7890-A1B2-C3D4E5F6A7B8", "a1b2c3d4e5f67890a1b2c3d4e5f6a7b8", "id"),
+            (
+                "A1B2C3D4-E5F6-7890-A1B2-C3D4E5F6A7B8",
+                "a1b2c3d4e5f67890a1b2c3d4e5f6a7b8",
+                "id",
+            ),
             ("read:mail write:mail", "write:mail read:mail", "scope"),
             ("Zoe\u{308}", "Zo\u{eb}", "name"),
             ("EUR", "eur", "currency"),

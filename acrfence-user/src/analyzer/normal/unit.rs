@@ -57,18 +57,18 @@ pub(in crate::analyzer) fn with_unit(
     let says = |words: &[&str]| name.iter().any(|w| words.contains(&w.as_str()));
     // One letter alone means several things; only what the field is about tells which.
     let unit = match unit {
-        "m" if says(&TIME_WORDS) => "min",
-        "m" if says(&LENGTH_WORDS) => "metre",
+        "m" if says(TIME_WORDS) => "min",
+        "m" if says(LENGTH_WORDS) => "metre",
         "m" => return None,
-        "M" | "G" | "K" | "k" | "T" if says(&STORAGE_WORDS) => {
+        "M" | "G" | "K" | "k" | "T" if says(STORAGE_WORDS) => {
             return storage_letter(number, unit);
         }
         other => other,
     };
     UNITS.iter().find_map(|(dimension, names, factor, power)| {
-        let known = names.split(' ').any(|n| {
-            n == unit || (n.len() > 3 && n.eq_ignore_ascii_case(unit))
-        });
+        let known = names
+            .split(' ')
+            .any(|n| n == unit || (n.len() > 3 && n.eq_ignore_ascii_case(unit)));
         known
             .then(|| {
                 Some(Quantity {
@@ -123,14 +123,36 @@ fn storage_letter(number: &Decimal, letter: &str) -> Option<Quantity> {
 }
 
 const TIME_WORDS: &[&str] = &[
-    "timeout", "duration", "interval", "ttl", "delay", "backoff", "period", "age", "time", "window",
-    "retention", "wait", "expiry", "lease",
+    "timeout",
+    "duration",
+    "interval",
+    "ttl",
+    "delay",
+    "backoff",
+    "period",
+    "age",
+    "time",
+    "window",
+    "retention",
+    "wait",
+    "expiry",
+    "lease",
 ];
 const LENGTH_WORDS: &[&str] = &[
-    "length", "height", "width", "depth", "distance", "radius", "altitude", "size", "elevation",
+    "length",
+    "height",
+    "width",
+    "depth",
+    "distance",
+    "radius",
+    "altitude",
+    "size",
+    "elevation",
     "diameter",
 ];
-const STORAGE_WORDS: &[&str] = &["memory", "storage", "disk", "volume", "ram", "size", "capacity"];
+const STORAGE_WORDS: &[&str] = &[
+    "memory", "storage", "disk", "volume", "ram", "size", "capacity",
+];
 
 /// Dimension, unit names, factor and power of ten to the base unit. Names of up to three letters
 /// keep their case (`Mb` is no `MB`).
@@ -164,15 +186,35 @@ const UNITS: &[(&str, &str, u64, i64)] = &[
     ("mass", "t tonne tonnes", 1, 6),
     ("avoirdupois mass", "oz ounce ounces", 1, 0),
     ("avoirdupois mass", "lb lbs LB pound pounds LBR", 16, 0),
-    ("length", "mm millimetre millimetres millimeter millimeters MMT", 1, -3),
-    ("length", "cm CM centimetre centimetres centimeter centimeters CMT", 1, -2),
+    (
+        "length",
+        "mm millimetre millimetres millimeter millimeters MMT",
+        1,
+        -3,
+    ),
+    (
+        "length",
+        "cm CM centimetre centimetres centimeter centimeters CMT",
+        1,
+        -2,
+    ),
     ("length", "metre metres meter meters MTR", 1, 0),
-    ("length", "km kilometre kilometres kilometer kilometers KMT", 1, 3),
+    (
+        "length",
+        "km kilometre kilometres kilometer kilometers KMT",
+        1,
+        3,
+    ),
     ("imperial length", "in inch inches", 1, 0),
     ("imperial length", "ft foot feet", 12, 0),
     ("imperial length", "yd yard yards", 36, 0),
     ("imperial length", "mi mile miles", 63_360, 0),
-    ("volume", "ml mL millilitre millilitres milliliter milliliters", 1, -3),
+    (
+        "volume",
+        "ml mL millilitre millilitres milliliter milliliters",
+        1,
+        -3,
+    ),
     ("volume", "cl centilitre centilitres", 1, -2),
     ("volume", "dl decilitre decilitres", 1, -1),
     ("volume", "l L litre litres liter liters LTR", 1, 0),
@@ -293,9 +335,14 @@ mod tests {
             ("5Mb", "5MB", "x"),
             ("1 h", "1 d", "ttl"),
         ] {
-            assert!(q(one, name) != q(two, name) || q(one, name).is_none(), "{one} {two}");
+            assert!(
+                q(one, name) != q(two, name) || q(one, name).is_none(),
+                "{one} {two}"
+            );
         }
-        for unclear in ["5m", "20C", "5%", "abc", "12", "1.2.3", "5 apples", "P1M", "1m2m", ""] {
+        for unclear in [
+            "5m", "20C", "5%", "abc", "12", "1.2.3", "5 apples", "P1M", "1m2m", "",
+        ] {
             assert!(q(unclear, "value").is_none(), "{unclear}");
         }
     }
