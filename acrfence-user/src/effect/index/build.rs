@@ -340,7 +340,7 @@ impl Keeper {
             let value = match above.next_if(|(k, _)| k == key) {
                 None => Some(below),
                 Some((_, None)) => None,
-                Some((_, Some(v))) => Some(facts::merge(key, below, v.clone())),
+                Some((_, Some(v))) => Some(facts::merge(key, &below, v.clone())),
             };
             if let Some(value) = value {
                 flow = visit(key, &value);
@@ -375,9 +375,13 @@ impl Keeper {
         for (key, value) in facts {
             let value = match value {
                 Some(value) if facts::merges(key) => Some(match ordered.get(key)? {
-                    Some(older) => facts::merge(key, older, value.clone()),
+                    Some(older) => facts::merge(key, &older, value.clone()),
                     None => value.clone(),
                 }),
+                // The same name again and again.
+                Some(_) if key.first() == Some(&key::NAME) && ordered.get(key)?.is_some() => {
+                    continue;
+                }
                 Some(value) => Some(self.sealed(key, value)?),
                 None => None,
             };

@@ -10,7 +10,8 @@ use crate::effect::{EffectFilter, EffectRow, LogError, Page};
 use crate::words::{EffectId, Seq, Timestamp};
 
 use super::Index;
-use super::key::{self, Tree, ZONE_BITS};
+use super::key::{self, Tree};
+use super::pack::{self, BLOCK_BITS};
 use super::row::Row;
 
 /// Items on a page, unless asked otherwise.
@@ -161,9 +162,9 @@ impl Index {
         let latest = Timestamp(key::last_number(&span));
         let outside = filter.since.is_some_and(|since| latest < since)
             || filter.until.is_some_and(|until| earliest >= until);
-        let first = id.0 >> ZONE_BITS << ZONE_BITS;
+        let first = pack::block(id) << BLOCK_BITS;
         Ok(outside.then_some(if filter.oldest_first {
-            Seq(first | ((1 << ZONE_BITS) - 1))
+            Seq(first | ((1 << BLOCK_BITS) - 1))
         } else {
             Seq(first)
         }))
@@ -227,23 +228,36 @@ impl Stream {
         if !self.buffer.is_empty() || self.done {
             return Ok(());
         }
-        let from = [&self.prefix[..], &self.low.0.to_be_bytes()].concat();
-        let to = [&self.prefix[..], &self.high.0.to_be_bytes()].concat();
+        // Rows and the list by status have a key for each effect, the others one for each block.
+        let packed = pack::is_packed(&self.prefix);
+        let end = |seq: Seq| {
+            let number = if packed { pack::block(seq) } else { seq.0 };
+            [&self.prefix[..], &number.to_be_bytes()].concat()
+        };
+        let (from, to) = (end(self.low), end(self.high));
+        let (low, high) = (self.low, self.high);
         let buffer = &mut self.buffer;
-        index.scan(
-            Bound::Included(&from),
-            Bound::Included(&to),
-            reverse,
-            &mut |key, _| {
-                buffer.push(Seq(key::last_number(key)));
-                if buffer.len() == AHEAD {
-                    ControlFlow::Break(())
-                } else {
-                    ControlFlow::Continue(())
+        let mut full = false;
+        let ends = (Bound::Included(&from[..]), Bound::Included(&to[..]));
+        index.scan(ends.0, ends.1, reverse, &mut |key, value| {
+            if packed {
+                let mut block = pack::positions(key, value);
+                block.retain(|seq| (low..=high).contains(seq));
+                if reverse {
+                    block.reverse();
                 }
-            },
-        )?;
-        self.done = buffer.len() < AHEAD;
+                buffer.extend(block);
+            } else {
+                buffer.push(Seq(key::last_number(key)));
+            }
+            full = buffer.len() >= AHEAD;
+            if full {
+                ControlFlow::Break(())
+            } else {
+                ControlFlow::Continue(())
+            }
+        })?;
+        self.done = !full;
         match (buffer.last(), reverse) {
             (Some(last), true) => match last.0.checked_sub(1) {
                 Some(high) => self.high = Seq(high),
