@@ -307,7 +307,8 @@ impl Keeper {
             .transpose()
     }
 
-    /// Visits ordered keys with `above` laid over them.
+    /// Visits ordered keys with `above` laid over them. Rows are visited without their value: whoever
+    /// walks them wants their positions.
     pub fn scan_under(
         &self,
         ordered: &dyn Ordered,
@@ -330,7 +331,13 @@ impl Keeper {
                     }
                 }
             }
-            let below = match self.opened(key, value.to_vec()) {
+            let is_row = key.first() == Some(&key::ROW);
+            let opened = if is_row {
+                Ok(Vec::new())
+            } else {
+                self.opened(key, value.to_vec())
+            };
+            let below = match opened {
                 Ok(below) => below,
                 Err(found) => {
                     fault = Some(found);

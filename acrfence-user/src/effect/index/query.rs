@@ -22,6 +22,8 @@ pub const PAGE_MAX: usize = 1000;
 const LOOKED_AT: usize = 16_384;
 /// Tools whose key contains a text are walked side by side up to this number.
 const TOOLS: usize = 32;
+/// The low bits of the last position of a block.
+const BLOCK_END: u64 = (1 << BLOCK_BITS) - 1;
 
 /// Says whether the bodies of an effect contain a text, and how many bytes it read.
 pub type TextMatch<'a> = &'a dyn Fn(&Row, &str) -> Result<(bool, usize), LogError>;
@@ -76,7 +78,9 @@ impl Index {
             (Some(after), true) => (Seq(after.0.saturating_add(1)), Seq(u64::MAX)),
             (Some(after), false) => (Seq(0), Seq(after.0.saturating_sub(1))),
         };
-        let empty = filter.after == Some(Seq(0)) && !filter.oldest_first;
+        let (earliest, latest) = self.in_time(filter)?;
+        let (low, high) = (low.max(earliest), high.min(latest));
+        let empty = low > high || (filter.after == Some(Seq(0)) && !filter.oldest_first);
         let prefixes = if empty {
             Vec::new()
         } else {
@@ -150,6 +154,23 @@ impl Index {
         Ok(tools)
     }
 
+    /// The first and the last position at which an effect of the wanted time can be.
+    fn in_time(&self, filter: &EffectFilter) -> Result<(Seq, Seq), LogError> {
+        if filter.since.is_none() && filter.until.is_none() {
+            return Ok((Seq(0), Seq(u64::MAX)));
+        }
+        let mut ends = (Seq(u64::MAX), Seq(0));
+        self.scan_prefix(&[key::ZONE], &mut |key, span| {
+            if !is_outside(filter, span) {
+                let block = key::last_number(key) << BLOCK_BITS;
+                ends.0 = ends.0.min(Seq(block));
+                ends.1 = ends.1.max(Seq(block | BLOCK_END));
+            }
+            ControlFlow::Continue(())
+        })?;
+        Ok(ends)
+    }
+
     /// The end of the run of positions around `id` in which no effect lies in the wanted time.
     fn skip(&self, filter: &EffectFilter, id: Seq) -> Result<Option<Seq>, LogError> {
         if filter.since.is_none() && filter.until.is_none() {
@@ -158,16 +179,13 @@ impl Index {
         let Some(span) = self.get(&key::zone(id))? else {
             return Ok(None);
         };
-        let earliest = Timestamp(span.first_chunk().map_or(0, |b| u64::from_be_bytes(*b)));
-        let latest = Timestamp(key::last_number(&span));
-        let outside = filter.since.is_some_and(|since| latest < since)
-            || filter.until.is_some_and(|until| earliest >= until);
-        let first = pack::block(id) << BLOCK_BITS;
-        Ok(outside.then_some(if filter.oldest_first {
-            Seq(first | ((1 << BLOCK_BITS) - 1))
+        let block = pack::block(id) << BLOCK_BITS;
+        let end = if filter.oldest_first {
+            Seq(block | BLOCK_END)
         } else {
-            Seq(first)
-        }))
+            Seq(block)
+        };
+        Ok(is_outside(filter, &span).then_some(end))
     }
 }
 
@@ -272,6 +290,14 @@ impl Stream {
         buffer.reverse();
         Ok(())
     }
+}
+
+/// Whether no effect of a zone lies in the wanted time.
+fn is_outside(filter: &EffectFilter, span: &[u8]) -> bool {
+    let earliest = Timestamp(span.first_chunk().map_or(0, |b| u64::from_be_bytes(*b)));
+    let latest = Timestamp(key::last_number(span));
+    filter.since.is_some_and(|since| latest < since)
+        || filter.until.is_some_and(|until| earliest >= until)
 }
 
 fn fits(row: &Row, filter: &EffectFilter) -> bool {
