@@ -80,6 +80,9 @@ pub trait EffectLog: Send + Sync + 'static {
     ///
     /// For [`Event::Prepared`], room for the outcome is reserved first; an outcome therefore does
     /// not fail with [`LogError::Full`].
+    ///
+    /// Dropping the returned future does not take the record back. A *prepared* record whose writer
+    /// went away before it was answered was not sent, and is settled as failed by the log itself.
     async fn append(&self, event: Event) -> Result<Seq, LogError>;
 
     /// Writes `event` in order with the others without waiting for the disk. For what may be lost
@@ -108,7 +111,8 @@ pub trait EffectLog: Send + Sync + 'static {
     fn first_seen(&self, thread: ThreadId, value: u64) -> Result<Option<Seq>, LogError>;
 
     /// Everything that is not an effect or an observation, in order: incarnations, threads,
-    /// branches, checkpoints, replays, refusals' holds. `lineage` is rebuilt from it at start.
+    /// branches, checkpoints, replays, refusals, holds. `lineage` is rebuilt from it at start.
+    /// Outcomes and resolutions belong to their effects.
     fn lineage_events(&self) -> Result<Vec<(Seq, Event)>, LogError>;
 
     /// Effects that are still `prepared`, oldest first: at start, those a dead daemon left.

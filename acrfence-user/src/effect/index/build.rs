@@ -307,7 +307,8 @@ impl Keeper {
             .transpose()
     }
 
-    /// Visits ordered keys with `above` laid over them.
+    /// Visits ordered keys with `above` laid over them. Rows are visited without their value: whoever
+    /// walks them wants their positions.
     pub fn scan_under(
         &self,
         ordered: &dyn Ordered,
@@ -330,7 +331,13 @@ impl Keeper {
                     }
                 }
             }
-            let below = match self.opened(key, value.to_vec()) {
+            let is_row = key.first() == Some(&key::ROW);
+            let opened = if is_row {
+                Ok(Vec::new())
+            } else {
+                self.opened(key, value.to_vec())
+            };
+            let below = match opened {
                 Ok(below) => below,
                 Err(found) => {
                     fault = Some(found);
@@ -340,7 +347,7 @@ impl Keeper {
             let value = match above.next_if(|(k, _)| k == key) {
                 None => Some(below),
                 Some((_, None)) => None,
-                Some((_, Some(v))) => Some(facts::merge(key, below, v.clone())),
+                Some((_, Some(v))) => Some(facts::merge(key, &below, v.clone())),
             };
             if let Some(value) = value {
                 flow = visit(key, &value);
@@ -375,9 +382,13 @@ impl Keeper {
         for (key, value) in facts {
             let value = match value {
                 Some(value) if facts::merges(key) => Some(match ordered.get(key)? {
-                    Some(older) => facts::merge(key, older, value.clone()),
+                    Some(older) => facts::merge(key, &older, value.clone()),
                     None => value.clone(),
                 }),
+                // The same name again and again.
+                Some(_) if key.first() == Some(&key::NAME) && ordered.get(key)?.is_some() => {
+                    continue;
+                }
                 Some(value) => Some(self.sealed(key, value)?),
                 None => None,
             };

@@ -12,6 +12,7 @@ use crate::words::{
 
 use super::key::{self, Names, Tree};
 use super::ordered::{Change, IndexFault};
+use super::pack;
 use super::row::{Row, loc_bytes, status_byte};
 
 /// Reads the row of an effect as it is before the record.
@@ -48,10 +49,8 @@ pub fn facts(seen: &Seen<'_>, names: &Names, row_of: RowOf<'_>) -> Result<Vec<Ch
             };
             harvested(harvest, row.shown.thread, seen.seq, &mut out);
             for fingerprint in &harvest.issued {
-                put(
-                    &mut out,
-                    key::credential(key::CREDENTIAL, *fingerprint, *effect),
-                );
+                let entry = pack::credential(effect.0, pack::ISSUED);
+                out.push((key::credential(*fingerprint, *effect), Some(entry)));
             }
             let (code, why) = told(outcome);
             let step = Step {
@@ -110,14 +109,17 @@ pub fn facts(seen: &Seen<'_>, names: &Names, row_of: RowOf<'_>) -> Result<Vec<Ch
     Ok(out)
 }
 
-/// Joins what two layers say about one key: the earlier position for first times, the wider span for
-/// times, otherwise what `newer` says.
-pub fn merge(key: &[u8], older: Vec<u8>, newer: Vec<u8>) -> Vec<u8> {
+/// Joins what two layers say about one key: packed entries one by one, the earlier position for first
+/// times, the wider span for times, otherwise what `newer` says.
+pub fn merge(key: &[u8], older: &[u8], newer: Vec<u8>) -> Vec<u8> {
+    if let Some(joined) = pack::join(key, older, &newer) {
+        return joined;
+    }
     match key.first() {
-        Some(&key::VALUE | &key::ISSUED) => older.min(newer),
+        Some(&key::ISSUED) => newer.min(older.to_vec()),
         Some(&key::ZONE) => {
             let span = |bytes: &[u8]| Some((*bytes.first_chunk::<8>()?, *bytes.last_chunk::<8>()?));
-            match (span(&older), span(&newer)) {
+            match (span(older), span(&newer)) {
                 (Some(a), Some(b)) => [a.0.min(b.0), a.1.max(b.1)].concat(),
                 _ => newer,
             }
@@ -128,7 +130,7 @@ pub fn merge(key: &[u8], older: Vec<u8>, newer: Vec<u8>) -> Vec<u8> {
 
 /// Whether [`merge`] looks at both sides.
 pub fn merges(key: &[u8]) -> bool {
-    matches!(key.first(), Some(&key::VALUE | &key::ISSUED | &key::ZONE))
+    pack::is_packed(key) || matches!(key.first(), Some(&key::ISSUED | &key::ZONE))
 }
 
 /// Why an effect failed that a person said did not happen.
@@ -193,39 +195,35 @@ fn began(seen: &Seen<'_>, prepared: &Prepared, names: &Names, out: &mut Vec<Chan
     let shown = &row.shown;
     let tool = names.hash(Tree::Tool, &shown.key.0);
     let agent = names.hash(Tree::Agent, shown.agent.as_str());
-    for (tree, property) in [
+    let mut lists = vec![
         (Tree::Agent, agent),
         (Tree::Branch, shown.branch.0.0),
         (Tree::Process, shown.process.tgid.into()),
-        (Tree::Status, 0),
         (Tree::Thread, shown.thread.0.0),
         (Tree::Tool, tool),
-    ] {
-        put(out, key::listed(tree, property, seen.seq));
-    }
+    ];
     if !shown.host.is_empty() {
-        let host = names.hash(Tree::Host, &shown.host);
-        put(out, key::listed(Tree::Host, host, seen.seq));
+        lists.push((Tree::Host, names.hash(Tree::Host, &shown.host)));
     }
-    out.push((
-        key::name(Tree::Tool, tool),
-        Some(shown.key.0.clone().into_bytes()),
-    ));
+    for (tree, property) in lists {
+        let key = key::listed(tree, property, seen.seq);
+        out.push((key, Some(pack::listed(seen.seq))));
+    }
+    out.push((key::with_status(0, seen.seq), Some(Vec::new())));
+    let name = shown.key.0.clone().into_bytes();
+    out.push((key::name(Tree::Tool, tool), Some(name)));
     for fingerprint in &prepared.presented {
-        put(out, key::credential(key::PRESENTED, *fingerprint, shown.id));
-        put(
-            out,
-            key::credential(key::CREDENTIAL, *fingerprint, shown.id),
-        );
+        let entry = pack::credential(seen.seq, pack::PRESENTED);
+        out.push((key::credential(*fingerprint, shown.id), Some(entry)));
     }
     for value in &prepared.values {
-        first(out, key::value(prepared.thread, *value), seen.seq);
+        sighted(out, prepared.thread, *value, seen.seq);
     }
     let at = shown.at.0.to_be_bytes();
     out.push((key::zone(seen.seq), Some([at, at].concat())));
     out.push((
         key::candidate(prepared.thread, tool, seen.seq),
-        Some(candidate_value(&row)),
+        Some(pack::candidate(seen.seq, shown.branch, Status::Prepared)),
     ));
     out.push((key::at(key::ROW, seen.seq), Some(row.encode())));
 }
@@ -259,13 +257,13 @@ fn moved(
         for status in [Status::Prepared, Status::InDoubt, Status::Failed] {
             if let Some(number) = key::status_number(status) {
                 let there = (status == step.status).then(Vec::new);
-                out.push((key::listed(Tree::Status, number, id.0), there));
+                out.push((key::with_status(number, id.0), there));
             }
         }
         let tool = names.hash(Tree::Tool, &row.shown.key.0);
         out.push((
             key::candidate(row.shown.thread, tool, id.0),
-            Some(candidate_value(&row)),
+            Some(pack::candidate(id.0, row.shown.branch, step.status)),
         ));
     }
     out.push((key::at(key::ROW, id.0), Some(row.encode())));
@@ -273,10 +271,11 @@ fn moved(
 
 fn harvested(harvest: &Harvest, thread: ThreadId, seq: Seq, out: &mut Vec<Change>) {
     for fingerprint in &harvest.issued {
-        first(out, key::issued(*fingerprint, thread), seq);
+        let at = seq.0.to_be_bytes().to_vec();
+        out.push((key::issued(*fingerprint, thread), Some(at)));
     }
     for value in &harvest.values {
-        first(out, key::value(thread, *value), seq);
+        sighted(out, thread, *value, seq);
     }
 }
 
@@ -288,16 +287,6 @@ fn told(outcome: &Outcome) -> (Option<i32>, String) {
     }
 }
 
-fn candidate_value(row: &Row) -> Vec<u8> {
-    let mut value = row.shown.branch.0.0.to_be_bytes().to_vec();
-    value.push(status_byte(row.shown.status));
-    value
-}
-
-fn first(out: &mut Vec<Change>, key: Vec<u8>, seq: Seq) {
-    out.push((key, Some(seq.0.to_be_bytes().to_vec())));
-}
-
-fn put(out: &mut Vec<Change>, key: Vec<u8>) {
-    out.push((key, Some(Vec::new())));
+fn sighted(out: &mut Vec<Change>, thread: ThreadId, value: u64, seq: Seq) {
+    out.push((key::value(thread, value), Some(pack::sighting(value, seq))));
 }

@@ -7,6 +7,7 @@ use hmac::{Hmac, Mac as _};
 use parking_lot::RwLock;
 use sha2::Sha256;
 
+use super::pack;
 use crate::effect::journal::frame::Hash;
 use crate::effect::journal::keys::keyed;
 use crate::words::{EffectId, Fingerprint, Seq, Status, ThreadId};
@@ -33,29 +34,24 @@ pub enum Tree {
 
 /// Rows of effects by position.
 pub const ROW: u8 = b'R';
-/// Candidates: thread, tool key, position.
+/// Candidates: thread, tool key, block of positions (packed).
 pub const CANDIDATE: u8 = b'C';
 /// Records that are neither effects nor observations.
 pub const LINEAGE: u8 = b'E';
 /// Credentials: fingerprint, thread that issued it.
 pub const ISSUED: u8 = b'I';
-/// Credentials: fingerprint, effect that presented it or was issued it.
+/// Credentials: fingerprint, block of effects that presented it or were issued it (packed).
 pub const CREDENTIAL: u8 = b'L';
 /// How far the index got.
 pub const META: u8 = b'M';
 /// Names behind hashed properties.
 pub const NAME: u8 = b'N';
-/// Credentials: fingerprint, effect that presented it.
-pub const PRESENTED: u8 = b'U';
-/// Values: thread, keyed hash.
+/// Values: thread, high bits of the keyed hash (packed).
 pub const VALUE: u8 = b'V';
 /// Body files by digest.
 pub const BODY: u8 = b'X';
 /// Times of runs of positions.
 pub const ZONE: u8 = b'Z';
-
-/// Positions of one zone share all but this many bits.
-pub const ZONE_BITS: u32 = 8;
 
 /// Hashes names into fixed-length parts of keys, with a secret, so that the index does not show them.
 pub struct Names {
@@ -107,9 +103,20 @@ pub fn at(tree: u8, seq: Seq) -> Vec<u8> {
     join(tree, &[&seq.0.to_be_bytes()])
 }
 
-/// Key of an effect in a tree.
+/// Key of the block of a list that an effect is in.
 pub fn listed(tree: Tree, property: u64, seq: Seq) -> Vec<u8> {
-    join(tree as u8, &[&property.to_be_bytes(), &seq.0.to_be_bytes()])
+    join(
+        tree as u8,
+        &[&property.to_be_bytes(), &pack::block(seq).to_be_bytes()],
+    )
+}
+
+/// Key of an effect in the list by status, which is not packed: effects leave it.
+pub fn with_status(number: u64, seq: Seq) -> Vec<u8> {
+    join(
+        Tree::Status as u8,
+        &[&number.to_be_bytes(), &seq.0.to_be_bytes()],
+    )
 }
 
 /// What the keys of all effects with this property begin with.
@@ -117,14 +124,14 @@ pub fn list(tree: Tree, property: u64) -> Vec<u8> {
     join(tree as u8, &[&property.to_be_bytes()])
 }
 
-/// Key of a candidate.
+/// Key of the block of candidates that an effect is in.
 pub fn candidate(thread: ThreadId, tool: u64, seq: Seq) -> Vec<u8> {
     join(
         CANDIDATE,
         &[
             &thread.0.0.to_be_bytes(),
             &tool.to_be_bytes(),
-            &seq.0.to_be_bytes(),
+            &pack::block(seq).to_be_bytes(),
         ],
     )
 }
@@ -134,9 +141,12 @@ pub fn issued(fingerprint: Fingerprint, thread: ThreadId) -> Vec<u8> {
     join(ISSUED, &[&fingerprint.0, &thread.0.0.to_be_bytes()])
 }
 
-/// Key of an effect in one of the trees by credential.
-pub fn credential(tree: u8, fingerprint: Fingerprint, effect: EffectId) -> Vec<u8> {
-    join(tree, &[&fingerprint.0, &effect.0.0.to_be_bytes()])
+/// Key of the block of a credential's effects that an effect is in.
+pub fn credential(fingerprint: Fingerprint, effect: EffectId) -> Vec<u8> {
+    join(
+        CREDENTIAL,
+        &[&fingerprint.0, &pack::block(effect.0).to_be_bytes()],
+    )
 }
 
 /// What the keys of one credential begin with in one of its trees.
@@ -144,9 +154,9 @@ pub fn credentials(tree: u8, fingerprint: Fingerprint) -> Vec<u8> {
     join(tree, &[&fingerprint.0])
 }
 
-/// Key of a value in a thread.
+/// Key of the values of a thread that a value is among.
 pub fn value(thread: ThreadId, value: u64) -> Vec<u8> {
-    join(VALUE, &[&thread.0.0.to_be_bytes(), &value.to_be_bytes()])
+    join(VALUE, &[&thread.0.0.to_be_bytes(), &[(value >> 58) as u8]])
 }
 
 /// Key of a name.
@@ -161,7 +171,7 @@ pub fn body(digest: &Hash) -> Vec<u8> {
 
 /// Key of the zone that `seq` lies in.
 pub fn zone(seq: Seq) -> Vec<u8> {
-    join(ZONE, &[&(seq.0 >> ZONE_BITS).to_be_bytes()])
+    join(ZONE, &[&pack::block(seq).to_be_bytes()])
 }
 
 /// The number at the end of a key: in most trees the position.

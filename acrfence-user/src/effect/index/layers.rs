@@ -219,7 +219,7 @@ pub fn insert(layer: &mut Layer, key: Vec<u8>, value: Option<Vec<u8>>) {
 
 fn join(key: &[u8], older: Option<Vec<u8>>, newer: Option<Vec<u8>>) -> Option<Vec<u8>> {
     match (older, newer) {
-        (Some(older), Some(newer)) => Some(merge(key, older, newer)),
+        (Some(older), Some(newer)) => Some(merge(key, &older, newer)),
         (older, None) => older,
         (None, newer) => newer,
     }

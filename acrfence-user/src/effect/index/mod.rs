@@ -9,6 +9,7 @@ mod facts;
 mod key;
 mod layers;
 pub mod ordered;
+mod pack;
 pub mod query;
 mod row;
 pub mod sled;
@@ -26,7 +27,7 @@ use crate::effect::journal::keys::hmac;
 use crate::effect::journal::seal::Record;
 use crate::effect::journal::{Head, Loc, Sink, Written};
 use crate::effect::{CandidateRow, CredentialHistory, Event, LogError, Progress};
-use crate::words::{BranchId, EffectId, Fingerprint, Seq, Status, ThreadId, ToolKey};
+use crate::words::{EffectId, Fingerprint, Seq, Status, ThreadId, ToolKey};
 
 use build::Keeper;
 use facts::{Seen, facts};
@@ -40,15 +41,15 @@ pub use row::Row;
 pub use upkeep::Moved;
 
 /// The applier waits this long for more facts, so that a call's beginning and end meet.
-const LINGER: Duration = Duration::from_millis(100);
+const LINGER: Duration = Duration::from_secs(1);
 /// The applier does not wait any longer with so many facts.
-const ENOUGH: usize = 20_000;
+const ENOUGH: usize = 50_000;
 /// With nothing to apply for so long, the applier hands what sled holds back to the kernel.
 const IDLE: Duration = Duration::from_millis(500);
 /// A rebuild that failed is tried again after so long.
 const RETRY: Duration = Duration::from_secs(10);
 /// The journal waits when so many facts have not been applied.
-const TOO_MANY: usize = 400_000;
+const TOO_MANY: usize = 300_000;
 /// Entries taken from the layers at a time.
 const SLICE: usize = 512;
 
@@ -123,19 +124,24 @@ impl Index {
         let to = key::candidate(thread, tool, before);
         let mut rows = Vec::new();
         let mut damaged = false;
-        self.scan(
-            Bound::Included(&from),
-            Bound::Excluded(&to),
-            false,
-            &mut |key, value| {
-                match candidate_of(key, value) {
-                    Some(row) if row.status != Status::Failed => rows.push(row),
-                    Some(_) => {}
-                    None => damaged = true,
+        let (from, to) = (Bound::Included(&from[..]), Bound::Included(&to[..]));
+        self.scan(from, to, false, &mut |key, value| {
+            for (seq, branch, status) in pack::candidates(key, value) {
+                let removed = status == pack::GONE;
+                match row::status_of(status) {
+                    Some(status) if seq < before && status != Status::Failed => {
+                        rows.push(CandidateRow {
+                            id: EffectId(seq),
+                            branch,
+                            status,
+                        });
+                    }
+                    None if !removed => damaged = true,
+                    _ => {}
                 }
-                ControlFlow::Continue(())
-            },
-        )?;
+            }
+            ControlFlow::Continue(())
+        })?;
         if damaged {
             return Err(self.fail(&IndexFault("a candidate entry is not one".to_owned())));
         }
@@ -145,7 +151,7 @@ impl Index {
     /// See [`EffectLog::first_seen`](crate::effect::EffectLog::first_seen).
     pub fn first_seen(&self, thread: ThreadId, value: u64) -> Result<Option<Seq>, LogError> {
         let found = self.get(&key::value(thread, value))?;
-        Ok(found.map(|bytes| Seq(key::last_number(&bytes))))
+        Ok(found.and_then(|packed| pack::sighted(&packed, value)))
     }
 
     /// See [`EffectLog::credential`](crate::effect::EffectLog::credential).
@@ -160,13 +166,15 @@ impl Index {
             },
         )?;
         let mut effects = Vec::new();
-        self.scan_prefix(
-            &key::credentials(key::PRESENTED, fingerprint),
-            &mut |key, _| {
-                effects.push(EffectId(Seq(key::last_number(key))));
-                ControlFlow::Continue(())
-            },
-        )?;
+        let presented = key::credentials(key::CREDENTIAL, fingerprint);
+        self.scan_prefix(&presented, &mut |key, value| {
+            let all = pack::credentials(key, value).into_iter();
+            effects.extend(
+                all.filter(|(_, how)| how & pack::PRESENTED != 0)
+                    .map(|(seq, _)| EffectId(seq)),
+            );
+            ControlFlow::Continue(())
+        })?;
         for id in effects {
             if let Some(row) = self.row(id)? {
                 history.presented.push((id, row.shown.status));
@@ -287,7 +295,7 @@ impl Index {
             .get(&*ordered, key)
             .map_err(|fault| self.fail(&fault))?;
         Ok(match (below, above.flatten()) {
-            (Some(below), Some(above)) => Some(facts::merge(key, below, above)),
+            (Some(below), Some(above)) => Some(facts::merge(key, &below, above)),
             (below, above) => above.or(below),
         })
     }
@@ -583,15 +591,6 @@ fn is_empty(from: &Bound<Vec<u8>>, to: &Bound<Vec<u8>>) -> bool {
         }
         _ => false,
     }
-}
-
-fn candidate_of(key: &[u8], value: &[u8]) -> Option<CandidateRow> {
-    let (branch, status) = value.split_first_chunk::<8>()?;
-    Some(CandidateRow {
-        id: EffectId(Seq(key::last_number(key))),
-        branch: BranchId(Seq(u64::from_be_bytes(*branch))),
-        status: row::status_of(*status.first()?)?,
-    })
 }
 
 fn being_rebuilt(why: &str) -> LogError {

@@ -10,7 +10,8 @@ use crate::effect::{EffectFilter, EffectRow, LogError, Page};
 use crate::words::{EffectId, Seq, Timestamp};
 
 use super::Index;
-use super::key::{self, Tree, ZONE_BITS};
+use super::key::{self, Tree};
+use super::pack::{self, BLOCK_BITS};
 use super::row::Row;
 
 /// Items on a page, unless asked otherwise.
@@ -21,6 +22,8 @@ pub const PAGE_MAX: usize = 1000;
 const LOOKED_AT: usize = 16_384;
 /// Tools whose key contains a text are walked side by side up to this number.
 const TOOLS: usize = 32;
+/// The low bits of the last position of a block.
+const BLOCK_END: u64 = (1 << BLOCK_BITS) - 1;
 
 /// Says whether the bodies of an effect contain a text, and how many bytes it read.
 pub type TextMatch<'a> = &'a dyn Fn(&Row, &str) -> Result<(bool, usize), LogError>;
@@ -75,7 +78,9 @@ impl Index {
             (Some(after), true) => (Seq(after.0.saturating_add(1)), Seq(u64::MAX)),
             (Some(after), false) => (Seq(0), Seq(after.0.saturating_sub(1))),
         };
-        let empty = filter.after == Some(Seq(0)) && !filter.oldest_first;
+        let (earliest, latest) = self.in_time(filter)?;
+        let (low, high) = (low.max(earliest), high.min(latest));
+        let empty = low > high || (filter.after == Some(Seq(0)) && !filter.oldest_first);
         let prefixes = if empty {
             Vec::new()
         } else {
@@ -149,6 +154,23 @@ impl Index {
         Ok(tools)
     }
 
+    /// The first and the last position at which an effect of the wanted time can be.
+    fn in_time(&self, filter: &EffectFilter) -> Result<(Seq, Seq), LogError> {
+        if filter.since.is_none() && filter.until.is_none() {
+            return Ok((Seq(0), Seq(u64::MAX)));
+        }
+        let mut ends = (Seq(u64::MAX), Seq(0));
+        self.scan_prefix(&[key::ZONE], &mut |key, span| {
+            if !is_outside(filter, span) {
+                let block = key::last_number(key) << BLOCK_BITS;
+                ends.0 = ends.0.min(Seq(block));
+                ends.1 = ends.1.max(Seq(block | BLOCK_END));
+            }
+            ControlFlow::Continue(())
+        })?;
+        Ok(ends)
+    }
+
     /// The end of the run of positions around `id` in which no effect lies in the wanted time.
     fn skip(&self, filter: &EffectFilter, id: Seq) -> Result<Option<Seq>, LogError> {
         if filter.since.is_none() && filter.until.is_none() {
@@ -157,16 +179,13 @@ impl Index {
         let Some(span) = self.get(&key::zone(id))? else {
             return Ok(None);
         };
-        let earliest = Timestamp(span.first_chunk().map_or(0, |b| u64::from_be_bytes(*b)));
-        let latest = Timestamp(key::last_number(&span));
-        let outside = filter.since.is_some_and(|since| latest < since)
-            || filter.until.is_some_and(|until| earliest >= until);
-        let first = id.0 >> ZONE_BITS << ZONE_BITS;
-        Ok(outside.then_some(if filter.oldest_first {
-            Seq(first | ((1 << ZONE_BITS) - 1))
+        let block = pack::block(id) << BLOCK_BITS;
+        let end = if filter.oldest_first {
+            Seq(block | BLOCK_END)
         } else {
-            Seq(first)
-        }))
+            Seq(block)
+        };
+        Ok(is_outside(filter, &span).then_some(end))
     }
 }
 
@@ -227,23 +246,36 @@ impl Stream {
         if !self.buffer.is_empty() || self.done {
             return Ok(());
         }
-        let from = [&self.prefix[..], &self.low.0.to_be_bytes()].concat();
-        let to = [&self.prefix[..], &self.high.0.to_be_bytes()].concat();
+        // Rows and the list by status have a key for each effect, the others one for each block.
+        let packed = pack::is_packed(&self.prefix);
+        let end = |seq: Seq| {
+            let number = if packed { pack::block(seq) } else { seq.0 };
+            [&self.prefix[..], &number.to_be_bytes()].concat()
+        };
+        let (from, to) = (end(self.low), end(self.high));
+        let (low, high) = (self.low, self.high);
         let buffer = &mut self.buffer;
-        index.scan(
-            Bound::Included(&from),
-            Bound::Included(&to),
-            reverse,
-            &mut |key, _| {
-                buffer.push(Seq(key::last_number(key)));
-                if buffer.len() == AHEAD {
-                    ControlFlow::Break(())
-                } else {
-                    ControlFlow::Continue(())
+        let mut full = false;
+        let ends = (Bound::Included(&from[..]), Bound::Included(&to[..]));
+        index.scan(ends.0, ends.1, reverse, &mut |key, value| {
+            if packed {
+                let mut block = pack::positions(key, value);
+                block.retain(|seq| (low..=high).contains(seq));
+                if reverse {
+                    block.reverse();
                 }
-            },
-        )?;
-        self.done = buffer.len() < AHEAD;
+                buffer.extend(block);
+            } else {
+                buffer.push(Seq(key::last_number(key)));
+            }
+            full = buffer.len() >= AHEAD;
+            if full {
+                ControlFlow::Break(())
+            } else {
+                ControlFlow::Continue(())
+            }
+        })?;
+        self.done = !full;
         match (buffer.last(), reverse) {
             (Some(last), true) => match last.0.checked_sub(1) {
                 Some(high) => self.high = Seq(high),
@@ -258,6 +290,14 @@ impl Stream {
         buffer.reverse();
         Ok(())
     }
+}
+
+/// Whether no effect of a zone lies in the wanted time.
+fn is_outside(filter: &EffectFilter, span: &[u8]) -> bool {
+    let earliest = Timestamp(span.first_chunk().map_or(0, |b| u64::from_be_bytes(*b)));
+    let latest = Timestamp(key::last_number(span));
+    filter.since.is_some_and(|since| latest < since)
+        || filter.until.is_some_and(|until| earliest >= until)
 }
 
 fn fits(row: &Row, filter: &EffectFilter) -> bool {

@@ -4,14 +4,15 @@ use std::ops::Bound;
 use std::ops::ControlFlow;
 
 use super::Index;
-use super::facts::{Seen, facts};
+use super::facts::{Seen, facts, merge};
 use super::key::{self, Tree};
 use super::layers::Layers;
 use super::ordered::{IndexFault, Ordered};
-use super::row::{Row, loc_bytes, status_byte};
+use super::pack;
+use super::row::{loc_bytes, status_byte};
 use crate::effect::journal::Loc;
 use crate::effect::journal::frame::Hash;
-use crate::effect::{Event, LogError};
+use crate::effect::{Event, LogError, Prepared};
 use crate::words::{EffectId, Outcome, Resolution, Seq, Status};
 
 /// Records of a segment that was rewritten.
@@ -111,15 +112,13 @@ impl Index {
             let Some(value) = value else { continue };
             match key.first() {
                 // What a later record may have changed was looked at above.
-                Some(&key::ROW | &key::CANDIDATE | &key::ZONE) => continue,
+                Some(&key::ROW) => continue,
                 Some(tree) if *tree == Tree::Status as u8 => continue,
                 _ => {}
             }
-            let told = self.get(&key).map_err(failed)?;
-            let right = match (key.first(), &told) {
-                (Some(&key::VALUE | &key::ISSUED), Some(told)) => key::last_number(told) <= seq.0,
-                (_, told) => told.as_deref() == Some(&value[..]),
-            };
+            let told = self.get(&key).map_err(failed)?.unwrap_or_default();
+            // What is told already cannot change by being told again.
+            let right = merge(&key, &told, value) == told;
             if !right {
                 return Err(format!(
                     "the index lacks an entry for it (tree `{}`)",
@@ -158,10 +157,19 @@ impl Index {
             ));
         }
         let tool = self.names.hash(Tree::Tool, &row.shown.key.0);
-        let entry = self
-            .get(&key::candidate(row.shown.thread, tool, effect.0))
-            .map_err(|e| e.to_string())?;
-        if entry.and_then(|value| value.last().copied()) != Some(status_byte(row.shown.status)) {
+        let key = key::candidate(row.shown.thread, tool, effect.0);
+        let block = self
+            .get(&key)
+            .map_err(|e| e.to_string())?
+            .unwrap_or_default();
+        let right = pack::candidates(&key, &block)
+            .into_iter()
+            .any(|(at, branch, told)| {
+                at == effect.0
+                    && branch == row.shown.branch
+                    && told == status_byte(row.shown.status)
+            });
+        if !right {
             return Err(format!(
                 "the index has a wrong candidate entry for effect {effect}"
             ));
@@ -200,10 +208,7 @@ impl Index {
         }
         for (seq, event) in &moved.removed {
             match event {
-                Event::Prepared(_) => {
-                    let row = self.row_below(layers, ordered, EffectId(*seq), false)?;
-                    self.forget(layers, *seq, event, row)?;
-                }
+                Event::Prepared(prepared) => self.forget(layers, *seq, prepared),
                 Event::Settled { .. } | Event::Resolved { .. } | Event::Observed { .. } => {}
                 _ => layers.add(vec![(key::at(key::LINEAGE, *seq), None)]),
             }
@@ -214,41 +219,22 @@ impl Index {
         Ok(())
     }
 
-    fn forget(
-        &self,
-        layers: &mut Layers,
-        seq: Seq,
-        event: &Event,
-        row: Option<Row>,
-    ) -> Result<(), IndexFault> {
-        let seen = Seen {
-            seq,
-            loc: None,
-            body: None,
-            event,
-        };
-        let mut gone = Vec::new();
-        for (key, _) in facts(&seen, &self.names, &|_| Ok(None))? {
-            let stays = matches!(
-                key.first(),
-                Some(&key::VALUE | &key::ISSUED | &key::NAME | &key::ZONE)
-            );
-            if !stays {
-                gone.push((key, None));
-            }
-        }
+    /// Takes an effect out of everything that answers with it. Lists may go on naming it: what has no
+    /// row is passed over.
+    fn forget(&self, layers: &mut Layers, seq: Seq, prepared: &Prepared) {
+        let tool = self.names.hash(Tree::Tool, &prepared.key.0);
+        let mut gone = vec![
+            (key::at(key::ROW, seq), None),
+            (
+                key::candidate(prepared.thread, tool, seq),
+                Some(pack::no_candidate(seq)),
+            ),
+        ];
         for status in [Status::Prepared, Status::InDoubt, Status::Failed] {
             if let Some(number) = key::status_number(status) {
-                gone.push((key::listed(Tree::Status, number, seq), None));
+                gone.push((key::with_status(number, seq), None));
             }
         }
-        for fingerprint in row.into_iter().flat_map(|row| row.issued) {
-            gone.push((
-                key::credential(key::CREDENTIAL, fingerprint, EffectId(seq)),
-                None,
-            ));
-        }
         layers.add(gone);
-        Ok(())
     }
 }

@@ -42,7 +42,7 @@ impl StoreConfig {
             state_dir: state_dir.into(),
             key_file: key_file.into(),
             anchor_file: anchor_file.into(),
-            segment_size: 64 << 20,
+            segment_size: 32 << 20,
             body_inline_max: 64 << 10,
             outcome_room: 1 << 20,
             index_cache: 256 << 20,
