@@ -45,6 +45,7 @@ fn http(key: &str, total: u32, turned: bool) -> Request {
             Header::new("X-Request-Id", key.to_owned()),
         ],
         body: Body::whole(body(key, total, turned)),
+        rpc: Vec::new(),
     })
 }
 
@@ -55,6 +56,7 @@ fn mcp(key: &str, total: u32, turned: bool) -> Request {
         arguments: body(key, total, turned),
         meta: None,
         headers: Vec::new(),
+        extra: None,
     })
 }
 
@@ -184,5 +186,6 @@ fn mcp_raw(arguments: String) -> Request {
         arguments,
         meta: None,
         headers: Vec::new(),
+        extra: None,
     })
 }

@@ -325,7 +325,9 @@ fn prepared(n: u64, size: usize) -> Event {
                 method: "POST".into(),
                 url: format!("https://host-{}.test/v1/tool-{}", n % 50, n % 20),
                 headers: vec![Header::new("content-type", "application/json")],
-                body: text(n, size), rpc: Vec::new() }),
+                body: text(n, size),
+                rpc: Vec::new(),
+            }),
             origin: Origin {
                 agent: agent(n),
                 incarnation: 1,

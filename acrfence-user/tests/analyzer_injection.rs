@@ -103,6 +103,7 @@ fn mcp(name: &str, arguments: serde_json::Value) -> Request {
         arguments: arguments.to_string(),
         meta: None,
         headers: Vec::new(),
+        extra: None,
     })
 }
 
@@ -289,6 +290,7 @@ fn attempts(payload: &str) -> Vec<(String, Likeness)> {
             url: format!("https://pay.example/charges?x=1{tail}"),
             headers,
             body: Body::whole(format!("{{\"amount\":{amount}}}")),
+            rpc: Vec::new(),
         })
     };
     tried(
@@ -336,6 +338,7 @@ fn attempts(payload: &str) -> Vec<(String, Likeness)> {
             url: "https://crm.example/graphql".into(),
             headers: vec![Header::new("Content-Type", "application/json")],
             body: Body::whole(serde_json::json!({"query": document}).to_string()),
+            rpc: Vec::new(),
         })
     };
     tried(
@@ -357,6 +360,7 @@ fn attempts(payload: &str) -> Vec<(String, Likeness)> {
             body: Body::whole(format!(
                 "<!-- {comment} --><T><Amount>{amount}</Amount></T>"
             )),
+            rpc: Vec::new(),
         })
     };
     tried(

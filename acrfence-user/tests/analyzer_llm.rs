@@ -106,6 +106,7 @@ fn call(text: &str, amount: u32) -> Request {
             .to_string(),
         meta: None,
         headers: Vec::new(),
+        extra: None,
     })
 }
 

@@ -314,7 +314,9 @@ fn prepared(n: u64, thread: ThreadId) -> Event {
                 method: "POST".into(),
                 url: "https://bank.test/pay".into(),
                 headers: Vec::new(),
-                body: Body::whole(padded(n)), rpc: Vec::new() }),
+                body: Body::whole(padded(n)),
+                rpc: Vec::new(),
+            }),
             origin: Origin {
                 agent: "victim".parse().unwrap(),
                 incarnation: 1,

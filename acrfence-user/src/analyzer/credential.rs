@@ -308,7 +308,9 @@ mod tests {
                 Header::new("X-Step-Up-Token", "su_c531dd68d963041436bbb4870de3"),
                 Header::new("Content-Type", "application/json"),
             ],
-            body: Body::whole("{\"otp\":481920,\"to\":\"Ann\",\"at\":\"2032-03-04T09:00:00Z\"}"), rpc: Vec::new() });
+            body: Body::whole("{\"otp\":481920,\"to\":\"Ann\",\"at\":\"2032-03-04T09:00:00Z\"}"),
+            rpc: Vec::new(),
+        });
         let found = presented(&request);
         let values: Vec<&str> = found.iter().map(|s| s.value.as_str()).collect();
         for wanted in [

@@ -249,7 +249,9 @@ mod tests {
                 name: "t".into(),
                 arguments: format!("{{\"a\":[{}]}}", many.join(",")),
                 meta: None,
-                headers: Vec::new(), extra: None }),
+                headers: Vec::new(),
+                extra: None,
+            }),
         );
         assert_eq!(told.values.len(), MOST_VALUES);
     }

@@ -191,7 +191,9 @@ fn request(transport: &str, raw: &RawValue) -> Result<Request, String> {
                 method: raw.method,
                 url: raw.url,
                 headers: raw.headers,
-                body: Body::whole(raw.body), rpc: Vec::new() })
+                body: Body::whole(raw.body),
+                rpc: Vec::new(),
+            })
         }
         "mcp" => {
             let raw: RawMcp<'_> = serde_json::from_str(raw.get()).map_err(bad)?;
@@ -202,7 +204,9 @@ fn request(transport: &str, raw: &RawValue) -> Result<Request, String> {
                     .arguments
                     .map_or_else(|| "{}".into(), |a| a.get().to_owned()),
                 meta: raw.meta.map(|m| m.get().to_owned()),
-                headers: Vec::new(), extra: None })
+                headers: Vec::new(),
+                extra: None,
+            })
         }
         "exec" => {
             let raw: RawExec = serde_json::from_str(raw.get()).map_err(bad)?;

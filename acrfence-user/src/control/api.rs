@@ -6,8 +6,8 @@ use crate::daemon::{OpaqueCount, TroubleNotice};
 use crate::effect::{EffectRow, HoldDecision};
 use crate::lineage::AgentTree;
 use crate::words::{
-    AgentName, BranchId, Effect, EffectId, Field, HoldId, Likeness, ProcessIdentity, Response, Seq, ThreadId,
-    Timestamp,
+    AgentName, BranchId, Effect, EffectId, Field, HoldId, Likeness, ProcessIdentity, Response, Seq,
+    ThreadId, Timestamp,
 };
 
 /// `GET /v1/status`.

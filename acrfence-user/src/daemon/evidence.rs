@@ -37,10 +37,7 @@ pub(super) fn gather(
         residues: Vec::new(),
         spent,
     };
-    for row in inner
-        .log
-        .candidates(place.thread, key, Seq(u64::MAX))?
-    {
+    for row in inner.log.candidates(place.thread, key, Seq(u64::MAX))? {
         let executed = Executed {
             id: row.id,
             branch: row.branch,
@@ -51,7 +48,10 @@ pub(super) fn gather(
         let Some(effect) = inner.log.effect(row.id)? else {
             continue;
         };
-        let Examination { comparison, residue } = examine(inner, &effect, call);
+        let Examination {
+            comparison,
+            residue,
+        } = examine(inner, &effect, call);
         let equivalent = comparison.likeness == Likeness::Equivalent;
         gathered.residues.push(residue);
         gathered.candidates.push(Candidate {
@@ -98,9 +98,7 @@ impl Gathered {
         self.candidates
             .iter()
             .zip(&self.residues)
-            .any(|(c, residue)| {
-                c.comparison.likeness == Likeness::Unsure && !residue.is_empty()
-            })
+            .any(|(c, residue)| c.comparison.likeness == Likeness::Unsure && !residue.is_empty())
     }
 
     /// The decision.

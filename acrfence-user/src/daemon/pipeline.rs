@@ -19,8 +19,8 @@ use crate::fence::{Decision, Earlier, HoldReason, refusal, tool_key};
 use crate::lineage::{Executed, Lineage};
 use crate::policy::{Config, Kind, Mode};
 use crate::words::{
-    AgentName, BranchId, Comparison, Effect, EffectId, Fingerprint, HoldId, Origin, Refusal, RefusalCode, Request,
-    Resolution, Seq, Status, ThreadId, ToolCall, ToolKey,
+    AgentName, BranchId, Comparison, Effect, EffectId, Fingerprint, HoldId, Origin, Refusal,
+    RefusalCode, Request, Resolution, Seq, Status, ThreadId, ToolCall, ToolKey,
 };
 
 /// Keys of the hashes that the log keeps instead of secrets and values. They live as long as the log.
@@ -404,8 +404,13 @@ impl Pipeline {
                 evidence::gather(&self.0, &call, place, &key, &presented)
             })?;
             let mut judged = gathered.judge(&self.0, place)?;
-            if let (Decision::Hold { reason: HoldReason::Unsure, .. }, Some(llm)) =
-                (&judged.decision, &self.0.llm)
+            if let (
+                Decision::Hold {
+                    reason: HoldReason::Unsure,
+                    ..
+                },
+                Some(llm),
+            ) = (&judged.decision, &self.0.llm)
                 && gathered.is_open()
             {
                 gathered.settle(llm).await;

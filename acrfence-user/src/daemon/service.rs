@@ -13,8 +13,8 @@ use super::pipeline::{Pipeline, PipelineError};
 use super::upkeep::SharedStore;
 use crate::analyzer;
 use crate::control::{
-    AgentStatus, ApiError, CaInfo, CheckpointTaken, EffectDetail, ErrorCode, Explained, Fork, HeldCall,
-    Opened, Peer, Resolve, Restored, Status, TakeCheckpoint, Tree, TreeEffect,
+    AgentStatus, ApiError, CaInfo, CheckpointTaken, EffectDetail, ErrorCode, Explained, Fork,
+    HeldCall, Opened, Peer, Resolve, Restored, Status, TakeCheckpoint, Tree, TreeEffect,
 };
 use crate::effect::{EffectFilter, EffectRow, Event, HoldDecision, LogError, Page};
 use crate::lineage::{Executed, Life, Lineage, RestoreTarget, TargetError};
@@ -341,9 +341,23 @@ impl Daemon {
         let mut explained = Vec::new();
         for (position, event) in self.pipeline.log().lineage_events().map_err(log_error)? {
             let (verdict, call, at) = match event {
-                Event::Replayed { effect, call, at, .. } if effect == id => ("replay".to_owned(), call, at),
-                Event::HoldOpened { effect, call, at, why, .. } if effect == id => (format!("hold: {why}"), call, at),
-                Event::Refused { refusal, call, at, enforced, .. } if refusal.effect == Some(id) => {
+                Event::Replayed {
+                    effect, call, at, ..
+                } if effect == id => ("replay".to_owned(), call, at),
+                Event::HoldOpened {
+                    effect,
+                    call,
+                    at,
+                    why,
+                    ..
+                } if effect == id => (format!("hold: {why}"), call, at),
+                Event::Refused {
+                    refusal,
+                    call,
+                    at,
+                    enforced,
+                    ..
+                } if refusal.effect == Some(id) => {
                     let how = if enforced { "block" } else { "observed" };
                     (format!("{how}: {}", refusal.code.as_str()), call, at)
                 }

@@ -15,11 +15,11 @@ use super::kernel::Kernel;
 use super::lives::NO_PROCESS_LEFT;
 use super::pipeline::{Keys, Pipeline};
 use super::service::Daemon;
+use crate::analyzer::{Llm, LlmSettings};
 use crate::boundary::tls::{ca::Ca, trust};
 use crate::boundary::{self, Boundary};
 use crate::control::{self, CaInfo};
 use crate::effect::{EffectLog, Store, StoreConfig};
-use crate::analyzer::{Llm, LlmSettings};
 use crate::policy::{AnalyzerKind, Config, DaemonDown};
 use crate::probe::{self, Probe};
 use crate::words::Digest;
@@ -138,7 +138,10 @@ fn reader_of_prose(config: &Config) -> anyhow::Result<Option<Llm>> {
         timeout: wanted.timeout.0,
         ..LlmSettings::default()
     };
-    Llm::new(settings).map(Some).map_err(anyhow::Error::msg).context("`analyzer.url` cannot be used")
+    Llm::new(settings)
+        .map(Some)
+        .map_err(anyhow::Error::msg)
+        .context("`analyzer.url` cannot be used")
 }
 
 fn open_log(settings: &Settings, config: &Config) -> anyhow::Result<Store> {

@@ -556,7 +556,9 @@ mod tests {
             name: "check".into(),
             arguments: r#"{"c":"GIFT-8C6D461CA22C"}"#.into(),
             meta: None,
-            headers: Vec::new(), extra: None });
+            headers: Vec::new(),
+            extra: None,
+        });
         let answer = mcp(r#"{"state":"ACTIVE","singleUse":true,"value":"30.00"}"#);
         assert_eq!(vouched(&request, &answer)[0].value, "GIFT-8C6D461CA22C");
         assert!(vouched(&request, &mcp(r#"{"state":"ACTIVE"}"#)).is_empty());

@@ -221,7 +221,9 @@ mod tests {
                 Header::new("X-Api-Key", "k-very-secret-000"),
                 Header::new("Idempotency-Key", "ik-1"),
             ],
-            body: Body::empty(), rpc: Vec::new() })
+            body: Body::empty(),
+            rpc: Vec::new(),
+        })
     }
 
     #[test]

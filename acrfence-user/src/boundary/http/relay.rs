@@ -129,8 +129,7 @@ pub(crate) async fn pass(
         effect.map(|effect| leg.receipt(effect)),
         limits,
     );
-    let mut inflow =
-        Inflow::new(body, effect.is_some(), limits).on_hangup(leg.on_hangup(effect));
+    let mut inflow = Inflow::new(body, effect.is_some(), limits).on_hangup(leg.on_hangup(effect));
     let memory = &leg.shared.memory;
     let mut recorder = Recorder::new(reading.bound, Some(memory.share()));
     let mut trailers = HeaderMap::new();

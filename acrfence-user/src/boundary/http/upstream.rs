@@ -281,14 +281,13 @@ impl Upstream {
         let connected = timeout(within, async {
             let io = match self.route.dial().await {
                 Ok(io) => io,
-                Err(error) => {
-                    self.dial_elsewhere()
-                        .await
-                        .ok_or_else(|| SendError::NotSent {
-                            kind: TroubleKind::UpstreamUnreachable,
-                            why: format!("{} cannot be reached: {error}", self.name()),
-                        })?
-                }
+                Err(error) => self
+                    .dial_elsewhere()
+                    .await
+                    .ok_or_else(|| SendError::NotSent {
+                        kind: TroubleKind::UpstreamUnreachable,
+                        why: format!("{} cannot be reached: {error}", self.name()),
+                    })?,
             };
             match &self.security {
                 Security::Plain { http2 } => Ok((io, *http2)),

@@ -51,8 +51,8 @@ pub(crate) async fn answer(
         leg.shared.limits(),
     );
     outlet.open();
-    let inflow = Inflow::new(body, effect.is_some(), leg.shared.limits())
-        .on_hangup(leg.on_hangup(effect));
+    let inflow =
+        Inflow::new(body, effect.is_some(), leg.shared.limits()).on_hangup(leg.on_hangup(effect));
     let mut stream = Stream::new(leg, outlet, inflow, effect);
     stream.scopes.push(scope.clone());
     stream.own = Some((scope, id));
