@@ -91,26 +91,29 @@ impl Holds {
             .collect()
     }
 
-    pub(super) fn undecided(&self, branch: BranchId, key: &ToolKey) -> Vec<(HoldId, ToolCall)> {
-        self.of(branch, key)
+    /// Holds against an effect that nobody decided yet.
+    pub(super) fn undecided(&self, branch: BranchId, effect: EffectId) -> Vec<(HoldId, ToolCall)> {
+        self.against(branch, effect)
             .filter(|h| h.decision.is_none())
             .map(|h| (h.id, h.call.clone()))
             .collect()
     }
 
+    /// Decisions about holds against an effect. What a person decided about one effect says nothing
+    /// about another, however equal the call.
     pub(super) fn decided(
         &self,
         branch: BranchId,
-        key: &ToolKey,
+        effect: EffectId,
     ) -> Vec<(HoldId, HoldDecision, ToolCall)> {
-        self.of(branch, key)
+        self.against(branch, effect)
             .filter_map(|h| Some((h.id, h.decision?, h.call.clone())))
             .collect()
     }
 
-    fn of<'a>(&'a self, branch: BranchId, key: &'a ToolKey) -> impl Iterator<Item = &'a Hold> {
+    fn against(&self, branch: BranchId, effect: EffectId) -> impl Iterator<Item = &Hold> {
         self.0
             .values()
-            .filter(move |h| !h.used && h.branch == branch && h.key == *key)
+            .filter(move |h| !h.used && h.branch == branch && h.effect == effect)
     }
 }

@@ -432,7 +432,7 @@ impl Pipeline {
                     }
                 }
                 Decision::Hold { effect, reason } => {
-                    match self.decided_hold(&call, place, &key)? {
+                    match self.decided_hold(&call, place, effect) {
                         Some((_, HoldDecision::Replay)) => {
                             return self.replay(call, place, effect).await;
                         }
@@ -602,18 +602,17 @@ impl Pipeline {
         });
     }
 
-    /// What a person decided about an equal call, if anybody did.
+    /// What a person decided about an equal call that met the same effect, if anybody did.
     fn decided_hold(
         &self,
         call: &ToolCall,
         place: Place,
-        key: &ToolKey,
-    ) -> Result<Option<(HoldId, HoldDecision)>, LogError> {
-        let held = self.0.holds.lock().decided(place.branch, key);
-        Ok(held
-            .into_iter()
+        effect: EffectId,
+    ) -> Option<(HoldId, HoldDecision)> {
+        let held = self.0.holds.lock().decided(place.branch, effect);
+        held.into_iter()
             .find(|(_, _, earlier)| evidence::same_call(&self.0, earlier, call, place))
-            .map(|(id, decision, _)| (id, decision)))
+            .map(|(id, decision, _)| (id, decision))
     }
 
     /// The hold that this call waits in: an equal one that is open, or a new one.
@@ -625,7 +624,7 @@ impl Pipeline {
         effect: EffectId,
         reason: HoldReason,
     ) -> Result<HoldId, LogError> {
-        let open = self.0.holds.lock().undecided(place.branch, key);
+        let open = self.0.holds.lock().undecided(place.branch, effect);
         if let Some((id, _)) = open
             .into_iter()
             .find(|(_, earlier)| evidence::same_call(&self.0, earlier, call, place))
