@@ -1,1 +1,5 @@
-fn main() {}
+//! The `acrfence` command.
+
+fn main() -> std::process::ExitCode {
+    acrfence_user::cli::main()
+}

@@ -2,7 +2,7 @@
 
 use crate::words::{Request, Response, Timestamp};
 
-use super::harvest;
+use super::{harvest, notes};
 
 /// What a comparison may know beside the two calls.
 #[derive(Clone, Copy)]
@@ -56,6 +56,8 @@ pub enum NoteKind {
     Ordered,
     /// The order of elements means nothing.
     Unordered,
+    /// Names may be written `like_this` or `likeThis`.
+    EitherCase,
 }
 
 /// What a server says about one of its tools.
@@ -81,18 +83,22 @@ impl Provenance for Nothing {
 pub struct Transcript {
     seen: std::collections::HashMap<u64, usize>,
     places: Vec<String>,
+    /// What the server of the compared call said.
+    texts: Vec<String>,
 }
 
 impl Transcript {
-    /// Reads earlier calls with their answers.
-    pub fn of(prior: &[(Request, Response)]) -> Self {
+    /// Reads earlier calls with their answers. `about` is the call that will be compared: only its
+    /// own server's answers may say something about its fields.
+    pub fn of(prior: &[(Request, Response)], about: &Request) -> Self {
         let mut seen = std::collections::HashMap::new();
         let mut places = Vec::new();
+        let mut texts = Vec::new();
         for (request, response) in prior {
             let told = harvest::request(&KEY, request)
                 .values
                 .into_iter()
-                .chain(harvest::response(&KEY, None, response).values);
+                .chain(harvest::response(&KEY, &KEY, Some(request), response).values);
             for value in told {
                 seen.entry(value).or_insert(places.len());
             }
@@ -101,8 +107,15 @@ impl Transcript {
                 Request::Mcp(r) => format!("{} {}", r.server, r.name),
                 Request::Exec(r) => r.argv.first().cloned().unwrap_or_default(),
             });
+            if server(request) == server(about) {
+                texts.extend(harvest::texts(response));
+            }
         }
-        Self { seen, places }
+        Self {
+            seen,
+            places,
+            texts,
+        }
     }
 }
 
@@ -112,6 +125,31 @@ impl Provenance for Transcript {
         self.places
             .get(*at)
             .map(|place| format!("an earlier call ({place})"))
+    }
+
+    fn notes(&self, field: &str) -> Vec<Note> {
+        self.texts
+            .iter()
+            .flat_map(|text| notes::of_text(text, field))
+            .collect()
+    }
+}
+
+/// Who answers a request: the MCP server, the host, the program.
+fn server(request: &Request) -> String {
+    match request {
+        Request::Http(r) => {
+            let rest = r
+                .url
+                .split_once("://")
+                .map_or(r.url.as_str(), |(_, rest)| rest);
+            rest.split(['/', '?'])
+                .next()
+                .unwrap_or_default()
+                .to_ascii_lowercase()
+        }
+        Request::Mcp(r) => r.server.clone(),
+        Request::Exec(r) => r.argv.first().cloned().unwrap_or_default(),
     }
 }
 

@@ -4,17 +4,32 @@
 //! every difference a class with its evidence. [`Llm`] may afterwards settle what stayed *prose*.
 //! [`credential`] finds secrets in calls, [`harvest`] tells the effect log what a message told.
 
+pub mod baseline;
+mod compare;
 pub mod credential;
+mod decode;
 mod evidence;
+mod explain;
+pub mod fuzz;
 pub mod harvest;
+pub mod judge;
 mod llm;
+mod naming;
+mod normal;
+mod notes;
+pub mod pairs;
+mod prose;
+pub mod report;
 pub mod shape;
+mod text;
+mod value;
 
 pub use evidence::{Evidence, Note, NoteKind, Nothing, Provenance, ToolSchema, Transcript};
+pub use explain::{explain, headline, line};
 pub use harvest::value_hash;
 pub use llm::{Llm, LlmHealth, LlmSettings, Settled};
 
-use crate::words::{Comparison, Field, FieldClass, Likeness, Request, Response};
+use crate::words::{Comparison, Request, Response};
 
 /// Whether `restored` means the same effect as `recorded`, which was answered with `answer`.
 ///
@@ -36,28 +51,7 @@ pub fn examine(
     restored: &Request,
     evidence: &Evidence<'_>,
 ) -> Examination {
-    let _ = (answer, evidence);
-    let comparison = if recorded == restored {
-        Comparison {
-            likeness: Likeness::Equivalent,
-            fields: Vec::new(),
-        }
-    } else {
-        Comparison {
-            likeness: Likeness::Different,
-            fields: vec![Field {
-                path: String::new(),
-                class: FieldClass::Intent,
-                reason: "the calls are not the same bytes".into(),
-                recorded: None,
-                restored: None,
-            }],
-        }
-    };
-    Examination {
-        comparison,
-        residue: Vec::new(),
-    }
+    compare::examine(recorded, answer, restored, evidence)
 }
 
 /// A comparison and what it left open.

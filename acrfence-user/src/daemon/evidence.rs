@@ -1,12 +1,12 @@
 //! Gathers what a verdict looks at, from the log and the lineage.
 
 use super::pipeline::{Inner, Place, earlier};
-use crate::analyzer::{self, Evidence, Provenance};
+use crate::analyzer::{self, Evidence, Examination, Llm, Provenance, Residue};
 use crate::effect::LogError;
 use crate::fence::{Candidate, Decision, Earlier, HoldReason, Situation, Spent, decide};
 use crate::lineage::{Executed, Forgotten};
 use crate::words::{
-    Comparison, Effect, EffectId, Fingerprint, Likeness, Seq, Status, ThreadId, ToolCall, ToolKey,
+    Effect, EffectId, Fingerprint, Likeness, Seq, Status, ThreadId, ToolCall, ToolKey,
 };
 
 /// A decision with what is needed to tell of it.
@@ -15,16 +15,28 @@ pub(super) struct Judged {
     pub(super) earlier: Option<Earlier>,
 }
 
-/// Judges a call as the log and the lineage stand now.
-pub(super) fn judge(
+/// What a call meets, from the log and the lineage as they stand now.
+pub(super) struct Gathered {
+    candidates: Vec<Candidate>,
+    /// Texts that a reader of prose could settle, by candidate.
+    residues: Vec<Vec<Residue>>,
+    spent: Vec<Spent>,
+}
+
+/// Gathers what a call meets.
+pub(super) fn gather(
     inner: &Inner,
     call: &ToolCall,
     place: Place,
     key: &ToolKey,
     presented: &[Fingerprint],
-) -> Result<Judged, LogError> {
+) -> Result<Gathered, LogError> {
     let spent = spent(inner, place, presented)?;
-    let mut candidates = Vec::new();
+    let mut gathered = Gathered {
+        candidates: Vec::new(),
+        residues: Vec::new(),
+        spent,
+    };
     for row in inner.log.candidates(place.thread, key, Seq(u64::MAX))? {
         let executed = Executed {
             id: row.id,
@@ -36,9 +48,13 @@ pub(super) fn judge(
         let Some(effect) = inner.log.effect(row.id)? else {
             continue;
         };
-        let comparison = compare(inner, &effect, call);
+        let Examination {
+            comparison,
+            residue,
+        } = examine(inner, &effect, call);
         let equivalent = comparison.likeness == Likeness::Equivalent;
-        candidates.push(Candidate {
+        gathered.residues.push(residue);
+        gathered.candidates.push(Candidate {
             effect: row.id,
             status: effect.status,
             forgotten,
@@ -50,45 +66,78 @@ pub(super) fn judge(
                 .is_some_and(|r| r.is_whole()),
         });
         // The nearest equivalent answers; only a spent credential can point behind it.
-        if equivalent && spent.is_empty() {
+        if equivalent && gathered.spent.is_empty() {
             break;
         }
     }
-    let lineage = inner.lineage.read();
-    let Some(branch) = lineage.branch(place.branch) else {
-        return Err(LogError::Unusable(format!(
-            "branch {} is not known",
-            place.branch
-        )));
-    };
-    let situation = Situation {
-        branch,
-        candidates: &candidates,
-        spent: &spent,
-    };
-    let decision = decide(&situation, inner.config.load().fence.rules());
-    let about = match &decision {
-        Decision::Forward => None,
-        Decision::Replay(e) | Decision::AwaitTwin(e) | Decision::Hold { effect: e, .. } => Some(*e),
-        Decision::Block { effect, .. } => *effect,
-    };
-    let comparison_with = |id: EffectId| {
-        candidates
+    Ok(gathered)
+}
+
+impl Gathered {
+    /// Lets the analyzer LLM read the texts that keep candidates from being decided.
+    pub(super) async fn settle(&mut self, llm: &Llm) {
+        for (candidate, residue) in self.candidates.iter_mut().zip(&mut self.residues) {
+            if candidate.comparison.likeness != Likeness::Unsure || residue.is_empty() {
+                continue;
+            }
+            let settled = llm
+                .settle(Examination {
+                    comparison: candidate.comparison.clone(),
+                    residue: std::mem::take(residue),
+                })
+                .await;
+            if let Some(trouble) = settled.trouble {
+                tracing::warn!("the analyzer LLM could not be asked: {trouble}");
+            }
+            candidate.comparison = settled.comparison;
+        }
+    }
+
+    /// Whether a reader of prose could decide more.
+    pub(super) fn is_open(&self) -> bool {
+        self.candidates
             .iter()
-            .find(|c| c.effect == id)
-            .map(|c| c.comparison.clone())
-    };
-    let about = match about {
-        Some(id) => inner
-            .log
-            .effect(id)?
-            .map(|effect| earlier(&effect, comparison_with(id))),
-        None => None,
-    };
-    Ok(Judged {
-        decision,
-        earlier: about,
-    })
+            .zip(&self.residues)
+            .any(|(c, residue)| c.comparison.likeness == Likeness::Unsure && !residue.is_empty())
+    }
+
+    /// The decision.
+    pub(super) fn judge(&self, inner: &Inner, place: Place) -> Result<Judged, LogError> {
+        let decision = {
+            let lineage = inner.lineage.read();
+            let Some(branch) = lineage.branch(place.branch) else {
+                return Err(LogError::Unusable(format!(
+                    "branch {} is not known",
+                    place.branch
+                )));
+            };
+            let situation = Situation {
+                branch,
+                candidates: &self.candidates,
+                spent: &self.spent,
+            };
+            decide(&situation, inner.config.load().fence.rules())
+        };
+        let about = match &decision {
+            Decision::Forward => None,
+            Decision::Replay(e) | Decision::AwaitTwin(e) | Decision::Hold { effect: e, .. } => {
+                Some(*e)
+            }
+            Decision::Block { effect, .. } => *effect,
+        };
+        let comparison_with = |id: EffectId| {
+            let found = self.candidates.iter().find(|c| c.effect == id);
+            found.map(|c| c.comparison.clone())
+        };
+        let earlier = match about {
+            Some(id) => inner
+                .log
+                .effect(id)?
+                .map(|effect| earlier(&effect, comparison_with(id))),
+            None => None,
+        };
+        Ok(Judged { decision, earlier })
+    }
 }
 
 /// Whether a new call is the same as one that was held before.
@@ -140,7 +189,8 @@ fn forgotten(inner: &Inner, place: Place, effect: Executed, status: Status) -> O
     }
 }
 
-fn compare(inner: &Inner, effect: &Effect, call: &ToolCall) -> Comparison {
+/// Compares a call with an earlier effect, with all the evidence there is.
+pub(super) fn examine(inner: &Inner, effect: &Effect, call: &ToolCall) -> Examination {
     let provenance = LogProvenance {
         inner,
         thread: effect.thread,
@@ -154,7 +204,7 @@ fn compare(inner: &Inner, effect: &Effect, call: &ToolCall) -> Comparison {
         restored_at: call.at,
     };
     let answer = effect.outcome.as_ref().and_then(|o| o.response());
-    analyzer::compare(&effect.call.request, answer, &call.request, &evidence)
+    analyzer::examine(&effect.call.request, answer, &call.request, &evidence)
 }
 
 /// Credentials of the call that a forgotten effect has consumed.

@@ -12,15 +12,15 @@ use super::holds::{Hold, Holds};
 use super::ticket::{EffectTicket, ObservedTicket};
 use super::tools::ToolBook;
 use super::{evidence, now};
-use crate::analyzer::{credential, harvest};
+use crate::analyzer::{Llm, credential, harvest};
 use crate::boundary::{Admission, Arbiter, OpaqueFlow, Trouble};
 use crate::effect::{EffectFilter, EffectLog, Event, HoldDecision, LogError, Prepared};
 use crate::fence::{Decision, Earlier, HoldReason, refusal, tool_key};
-use crate::lineage::Lineage;
+use crate::lineage::{Executed, Lineage};
 use crate::policy::{Config, Kind, Mode};
 use crate::words::{
-    AgentName, BranchId, EffectId, HoldId, Origin, Refusal, RefusalCode, Request, Resolution, Seq,
-    Status, ThreadId, ToolCall, ToolKey,
+    AgentName, BranchId, Comparison, Effect, EffectId, Fingerprint, HoldId, Origin, Refusal,
+    RefusalCode, Request, Resolution, Seq, Status, ThreadId, ToolCall, ToolKey,
 };
 
 /// Keys of the hashes that the log keeps instead of secrets and values. They live as long as the log.
@@ -72,11 +72,16 @@ pub(super) struct Inner {
     /// Records that lineage is folded from are written one at a time, so that the fold sees them in
     /// journal order.
     writing: tokio::sync::Mutex<()>,
-    /// One call of a restored thread is decided at a time: each candidate is consumed once.
-    desks: Mutex<HashMap<ThreadId, Arc<tokio::sync::Mutex<()>>>>,
+    /// Calls of a thread that need no look share its desk; a call that needs one, and a new branch,
+    /// have it alone. So each candidate is consumed once, and no call of the timeline that is being
+    /// left is on its way to the log while the new branch looks for candidates.
+    desks: Mutex<HashMap<ThreadId, Arc<tokio::sync::RwLock<()>>>>,
     /// Counts whatever could change a verdict: holds decided, effects settled and resolved.
     changed: watch::Sender<u64>,
     pub(super) notices: super::notices::Notices,
+    pub(super) news: super::news::News,
+    /// Reads prose that the comparison leaves open, where the operator has one.
+    pub(super) llm: Option<Llm>,
 }
 
 /// An effect whose upstream leg runs in this process.
@@ -94,6 +99,7 @@ impl Pipeline {
         log: Arc<dyn EffectLog>,
         config: Arc<ArcSwap<Config>>,
         keys: Keys,
+        llm: Option<Llm>,
     ) -> Result<Self, LogError> {
         let mut lineage = Lineage::default();
         let mut holds = Holds::default();
@@ -114,6 +120,8 @@ impl Pipeline {
             desks: Mutex::default(),
             changed: watch::Sender::new(0),
             notices: super::notices::Notices::default(),
+            news: super::news::News::default(),
+            llm,
         }));
         pipeline.put_in_doubt_what_was_left_running().await?;
         pipeline.remember_doubts()?;
@@ -163,6 +171,18 @@ impl Pipeline {
         self.0.holds.lock().apply(seq, &event);
         self.0.touch();
         Ok(seq)
+    }
+
+    /// Opens a branch of `thread`: `make` gives the record, from the lineage as it is when no call of
+    /// the thread is on its way to the log.
+    pub async fn open_branch<E: From<LogError>>(
+        &self,
+        thread: ThreadId,
+        make: impl FnOnce(&Lineage) -> Result<Event, E>,
+    ) -> Result<(Seq, Event), E> {
+        let desk = self.0.desk(thread);
+        let _alone = desk.write().await;
+        self.write_from(make).await
     }
 
     /// Gives an agent that has none its first line of work.
@@ -250,14 +270,71 @@ impl Pipeline {
         Ok(())
     }
 
+    /// How a call compares to an earlier effect, with the evidence there is now.
+    pub fn compare(&self, effect: &Effect, call: &ToolCall) -> Comparison {
+        evidence::examine(&self.0, effect, call).comparison
+    }
+
     /// Holds that wait for a person, oldest first.
     pub fn open_holds(&self) -> Vec<Hold> {
         self.0.holds.lock().open()
     }
 
+    /// One hold.
+    pub fn hold(&self, id: HoldId) -> Option<Hold> {
+        self.0.holds.lock().get(id).cloned()
+    }
+
     /// Effects that are running in this process.
     pub fn running(&self) -> usize {
         self.0.running.lock().len()
+    }
+
+    /// The agent hung up on a running effect: from now on an equal call of its thread means that one.
+    pub(super) fn abandon(&self, effect: EffectId) {
+        let doubt = self.0.running.lock().get_mut(&effect).map(|running| {
+            running.abandoned = true;
+            (running.place.thread, running.key.clone())
+        });
+        if let Some(doubt) = doubt {
+            self.0.doubtful.lock().insert(doubt);
+        }
+    }
+
+    pub(super) fn is_abandoned(&self, effect: EffectId) -> bool {
+        self.0
+            .running
+            .lock()
+            .get(&effect)
+            .is_some_and(|running| running.abandoned)
+    }
+
+    /// Writes down that the outcome of a settled effect, or its replay, never reached its agent.
+    pub(super) async fn lose_outcome(&self, effect: EffectId) -> Result<(), LogError> {
+        let Some(known) = self.0.log.effect(effect)? else {
+            return Ok(());
+        };
+        let owed = |lineage: &Lineage| {
+            let branch = lineage.current(known.thread)?;
+            let executed = Executed {
+                id: effect,
+                branch: known.branch,
+            };
+            lineage.fenced(branch.id, executed)
+        };
+        // What is fenced already is answered again anyway.
+        if known.status != Status::Completed || self.with_lineage(owed).is_some() {
+            return Ok(());
+        }
+        self.0.doubtful.lock().insert((known.thread, known.key));
+        let why = "the agent hung up before it was given the response".into();
+        self.write(Event::OutcomeLost {
+            effect,
+            why,
+            at: now(),
+        })
+        .await
+        .map(drop)
     }
 
     async fn put_in_doubt_what_was_left_running(&self) -> Result<(), LogError> {
@@ -306,25 +383,39 @@ impl Pipeline {
     async fn decide(
         &self,
         call: ToolCall,
-        place: Place,
         key: ToolKey,
         presented: Vec<credential::Secret>,
     ) -> Result<Admission, LogError> {
-        let presented: Vec<_> = presented
-            .iter()
-            .map(|secret| credential::fingerprint(&self.0.keys.credentials, &secret.value))
-            .collect();
-        let desk = self.0.desk(place.thread);
+        let presented = self.fingerprints(&presented);
+        let Some(Place { thread, .. }) = self.0.place(&call.origin.agent) else {
+            return Ok(Admission::Refuse(not_attached()));
+        };
+        let desk = self.0.desk(thread);
         let deadline = tokio::time::Instant::now() + self.config().fence.hold_timeout.0;
         let mut changed = self.0.changed.subscribe();
         loop {
             changed.mark_unchanged();
-            let turn = desk.lock().await;
+            let turn = desk.write().await;
             // A restore or a fork may have been told while this call waited.
-            let place = self.0.place(&call.origin.agent).unwrap_or(place);
-            let judged = tokio::task::block_in_place(|| {
-                evidence::judge(&self.0, &call, place, &key, &presented)
+            let Some(place) = self.0.place(&call.origin.agent) else {
+                return Ok(Admission::Refuse(not_attached()));
+            };
+            let mut gathered = tokio::task::block_in_place(|| {
+                evidence::gather(&self.0, &call, place, &key, &presented)
             })?;
+            let mut judged = gathered.judge(&self.0, place)?;
+            if let (
+                Decision::Hold {
+                    reason: HoldReason::Unsure,
+                    ..
+                },
+                Some(llm),
+            ) = (&judged.decision, &self.0.llm)
+                && gathered.is_open()
+            {
+                gathered.settle(llm).await;
+                judged = gathered.judge(&self.0, place)?;
+            }
             if self.config().fence.mode == Mode::Observe {
                 self.note_what_would_be(&call, place, &judged);
                 return self.forward(call, place, key, presented, None).await;
@@ -353,7 +444,7 @@ impl Pipeline {
                         }
                         None => {}
                     }
-                    let hold = self.hold(&call, place, &key, effect, reason).await?;
+                    let hold = self.hold_for(&call, place, &key, effect, reason).await?;
                     drop(turn);
                     if tokio::time::timeout_at(deadline, changed.changed())
                         .await
@@ -366,13 +457,21 @@ impl Pipeline {
         }
     }
 
+    fn fingerprints(&self, presented: &[credential::Secret]) -> Vec<Fingerprint> {
+        let key = &self.0.keys.credentials;
+        presented
+            .iter()
+            .map(|secret| credential::fingerprint(key, &secret.value))
+            .collect()
+    }
+
     /// Makes the call durable and lets it go.
     async fn forward(
         &self,
         call: ToolCall,
         place: Place,
         key: ToolKey,
-        presented: Vec<crate::words::Fingerprint>,
+        presented: Vec<Fingerprint>,
         by_hold: Option<HoldId>,
     ) -> Result<Admission, LogError> {
         if let Some(hold) = by_hold {
@@ -518,7 +617,7 @@ impl Pipeline {
     }
 
     /// The hold that this call waits in: an equal one that is open, or a new one.
-    async fn hold(
+    async fn hold_for(
         &self,
         call: &ToolCall,
         place: Place,
@@ -562,7 +661,7 @@ impl Inner {
         self.changed.send_modify(|n| *n += 1);
     }
 
-    fn desk(&self, thread: ThreadId) -> Arc<tokio::sync::Mutex<()>> {
+    fn desk(&self, thread: ThreadId) -> Arc<tokio::sync::RwLock<()>> {
         self.desks.lock().entry(thread).or_default().clone()
     }
 
@@ -578,10 +677,7 @@ impl Inner {
 impl Arbiter for Pipeline {
     async fn admit(&self, mut call: ToolCall) -> Admission {
         let Some(place) = self.0.place(&call.origin.agent) else {
-            return Admission::Refuse(unavailable(
-                "This agent is not attached any more.",
-                "Attach it again with `acrfence attach PID`.",
-            ));
+            return Admission::Refuse(not_attached());
         };
         let hints = match &call.request {
             Request::Mcp(mcp) => self.0.tools.hints(&mcp.server, &mcp.name),
@@ -608,13 +704,15 @@ impl Arbiter for Pipeline {
         let presented = credential::presented(&call.request);
         credential::redact(&mut call.request, &self.0.keys.credentials);
         let key = tool_key(&call.request);
+        let desk = self.0.desk(place.thread);
+        let shared = desk.read().await;
+        // Only now is the branch the one that the record will stand in.
+        let place = self.0.place(&call.origin.agent).unwrap_or(place);
         let admitted = if self.0.needs_a_look(place, &key) {
-            self.decide(call, place, key, presented).await
+            drop(shared);
+            self.decide(call, key, presented).await
         } else {
-            let presented = presented
-                .iter()
-                .map(|s| credential::fingerprint(&self.0.keys.credentials, &s.value))
-                .collect();
+            let presented = self.fingerprints(&presented);
             self.forward(call, place, key, presented, None).await
         };
         admitted.unwrap_or_else(|e| {
@@ -639,8 +737,33 @@ impl Arbiter for Pipeline {
         self.0.notices.trouble(trouble);
     }
 
+    fn abandoned(&self, _origin: &Origin, effect: EffectId) {
+        self.abandon(effect);
+    }
+
+    fn undelivered(&self, _origin: &Origin, effect: EffectId) {
+        let pipeline = self.clone();
+        tokio::spawn(async move {
+            if let Err(e) = pipeline.lose_outcome(effect).await {
+                tracing::error!(
+                    "it could not be written down that the outcome of {effect} was lost: {e}"
+                );
+            }
+        });
+    }
+
     fn tools_seen(&self, _origin: &Origin, server: &str, tools: &str) {
         self.0.tools.learn(server, tools);
+    }
+}
+
+fn not_attached() -> Refusal {
+    Refusal {
+        code: RefusalCode::Policy,
+        ..unavailable(
+            "This agent is not attached any more.",
+            "Nothing was sent. Attach it again with `acrfence attach PID`.",
+        )
     }
 }
 

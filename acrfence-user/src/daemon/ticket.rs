@@ -29,7 +29,13 @@ impl EffectTicket {
     fn event(&self, outcome: Outcome) -> Event {
         let harvest = match outcome.response() {
             Some(response) => {
-                harvest::response(&self.pipeline.0.keys.values, Some(&self.request), response)
+                let keys = &self.pipeline.0.keys;
+                harvest::response(
+                    &keys.values,
+                    &keys.credentials,
+                    Some(&self.request),
+                    response,
+                )
             }
             None => Harvest::default(),
         };
@@ -70,6 +76,11 @@ impl Ticket for EffectTicket {
         let outcome = outcome_of(ending);
         let status = outcome.status();
         self.pipeline.0.log.append(self.event(outcome)).await?;
+        // Still on the list of running effects until this is said too: an equal call that comes in
+        // between finds one or the other.
+        if status == Status::Completed && self.pipeline.is_abandoned(self.effect) {
+            self.pipeline.lose_outcome(self.effect).await?;
+        }
         self.end(status);
         Ok(())
     }
@@ -128,14 +139,20 @@ impl Ticket for ObservedTicket {
     }
 
     async fn settle(self: Box<Self>, ending: Ending) -> Result<(), LogError> {
-        let key = &self.pipeline.0.keys.values;
+        let keys = &self.pipeline.0.keys;
         // A conversation tells by what the model was told. What the model answers is made up, and a
         // value it made up must not look like one it was given.
         let harvest = match &ending {
-            _ if self.model => harvest::request(key, &self.request),
-            Ending::Response(response) => harvest::response(key, Some(&self.request), response),
+            _ if self.model => harvest::request(&keys.values, &self.request),
+            Ending::Response(response) => harvest::response(
+                &keys.values,
+                &keys.credentials,
+                Some(&self.request),
+                response,
+            ),
             _ => Harvest::default(),
         };
+        let harvest = self.pipeline.0.news.only_new(self.thread, harvest);
         if harvest != Harvest::default() {
             self.pipeline.0.log.note(Event::Observed {
                 thread: self.thread,

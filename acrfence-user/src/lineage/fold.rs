@@ -1,6 +1,6 @@
 //! The fold over the journal.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, HashMap};
 
 use crate::effect::Event;
 use crate::words::{
@@ -19,8 +19,9 @@ pub struct Lineage {
     pub(super) branches: BTreeMap<BranchId, Branch>,
     /// Replays: where an effect entered a branch's timeline again.
     pub(super) entered: HashMap<(BranchId, EffectId), Seq>,
-    /// Effects whose true outcome never reached the agent that caused them.
-    pub(super) lost: BTreeSet<EffectId>,
+    /// Effects whose true outcome never reached the agent that caused them, with the position at which
+    /// that was last said.
+    pub(super) lost: BTreeMap<EffectId, Seq>,
     pub(super) checkpoints: BTreeMap<AgentName, Vec<(Seq, Checkpoint)>>,
 }
 
@@ -124,7 +125,7 @@ impl Lineage {
                 resolution: Resolution::Happened(_),
                 ..
             } => {
-                self.lost.insert(*effect);
+                self.lost.insert(*effect, seq);
             }
             _ => {}
         }
@@ -161,9 +162,21 @@ impl Lineage {
             .get(self.threads.get(&thread)?.branches.last()?)
     }
 
+    /// Branches that an effect was replayed into, oldest first.
+    pub fn replays_of(&self, effect: EffectId) -> Vec<BranchId> {
+        let mut branches: Vec<_> = self
+            .entered
+            .keys()
+            .filter(|(_, replayed)| *replayed == effect)
+            .map(|(branch, _)| *branch)
+            .collect();
+        branches.sort_unstable();
+        branches
+    }
+
     /// Effects whose true outcome never reached the agent that caused them.
     pub fn lost(&self) -> impl Iterator<Item = EffectId> {
-        self.lost.iter().copied()
+        self.lost.keys().copied()
     }
 
     /// Checkpoints of an agent with their positions, oldest first.

@@ -248,6 +248,27 @@ fn a_lost_outcome_is_fenced_until_it_is_replayed() {
 }
 
 #[test]
+fn a_replay_that_did_not_arrive_is_given_again() {
+    let mut s = Story::new();
+    s.checkpoint("c");
+    let paid = s.pay();
+    s.restore(RestoreTarget::Checkpoint("c".into()));
+    s.replay(paid);
+    s.write(Event::OutcomeLost {
+        effect: paid.id,
+        why: "hung up".into(),
+        at: AT,
+    });
+    assert_eq!(s.fenced(paid), Some(Forgotten::Outcome));
+    s.replay(paid);
+    assert_eq!(s.fenced(paid), None);
+    // Whoever remembers the answer that did arrive asks for something new.
+    s.checkpoint("later");
+    s.restore(RestoreTarget::Checkpoint("later".into()));
+    assert_eq!(s.fenced(paid), None);
+}
+
+#[test]
 fn errors_name_what_there_is() {
     let mut s = Story::new();
     s.checkpoint("monday");

@@ -32,11 +32,12 @@ impl Lineage {
     /// except what its own timeline holds. So chains, rewinds behind a rewind and twin restores of
     /// one checkpoint need no rules of their own.
     pub fn fenced(&self, branch: BranchId, effect: Executed) -> Option<Forgotten> {
-        if self.entered.contains_key(&(branch, effect.id)) {
-            return None;
-        }
         match self.position(branch, effect) {
-            Some(_) => self.lost.contains(&effect.id).then_some(Forgotten::Outcome),
+            Some(entered) => {
+                let lost = self.lost.get(&effect.id);
+                lost.is_some_and(|lost| *lost > entered)
+                    .then_some(Forgotten::Outcome)
+            }
             None => self
                 .happened_before(branch, effect)
                 .then_some(Forgotten::Call),
@@ -54,11 +55,11 @@ impl Lineage {
     /// Position at which `effect` entered the timeline of `branch`: where it was executed or, after
     /// a replay, where it was replayed. None when the timeline does not hold it.
     pub fn position(&self, branch: BranchId, effect: Executed) -> Option<Seq> {
-        if effect.branch == branch {
-            return Some(effect.id.0);
-        }
         if let Some(&seq) = self.entered.get(&(branch, effect.id)) {
             return Some(seq);
+        }
+        if effect.branch == branch {
+            return Some(effect.id.0);
         }
         self.remembered_at_opening(branch, effect)
     }

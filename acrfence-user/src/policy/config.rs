@@ -4,8 +4,9 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use super::rule::Rule;
+use super::rule::{Rule, glob};
 use super::units::{Duration, Size};
+use crate::analyzer::LlmSettings;
 use crate::fence::{Rules, SuspectRule, Unmatched};
 
 /// The whole file. Every key has a default, so an empty file is a valid one.
@@ -22,6 +23,8 @@ pub struct Config {
     pub probe: ProbePolicy,
     /// `[log]`: the effect log.
     pub log: LogPolicy,
+    /// `[analyzer]`: who reads prose that the comparison leaves open.
+    pub analyzer: AnalyzerPolicy,
     /// `[[rule]]`: what calls are, first match wins; the shipped rules come after these.
     pub rule: Vec<Rule>,
 }
@@ -119,6 +122,43 @@ pub enum DaemonDown {
     Open,
 }
 
+/// Who reads prose that the comparison leaves open. Read at the daemon's start.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct AnalyzerPolicy {
+    /// `none`: such calls are held for a person. `ollama`: a local model is asked first.
+    pub kind: AnalyzerKind,
+    /// Where Ollama listens.
+    pub url: String,
+    /// Which model.
+    pub model: String,
+    /// Longest wait for all answers about one call.
+    pub timeout: Duration,
+}
+
+/// Who reads prose.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum AnalyzerKind {
+    /// Nobody.
+    #[default]
+    None,
+    /// A model behind Ollama.
+    Ollama,
+}
+
+impl Default for AnalyzerPolicy {
+    fn default() -> Self {
+        let usual = LlmSettings::default();
+        Self {
+            kind: AnalyzerKind::None,
+            url: usual.url,
+            model: usual.model,
+            timeout: Duration(usual.timeout),
+        }
+    }
+}
+
 /// The effect log.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -159,7 +199,7 @@ impl Default for BoundaryPolicy {
             record_bound: Size(1 << 20),
             request_limit: Size(4 << 30),
             pass_through: Vec::new(),
-            sniff_timeout: Duration(std::time::Duration::from_millis(300)),
+            sniff_timeout: Duration::secs(1),
             connection_limit: 1024,
         }
     }
@@ -241,6 +281,15 @@ impl Config {
                 source,
             }),
         }
+    }
+
+    /// Whether TLS for this host is passed on unopened.
+    pub fn passes_through(&self, host: &str) -> bool {
+        let host = host.to_ascii_lowercase();
+        self.boundary
+            .pass_through
+            .iter()
+            .any(|pattern| glob(pattern.to_ascii_lowercase().as_bytes(), host.as_bytes()))
     }
 
     /// Reads a text. The error is a message with line and column.

@@ -13,8 +13,8 @@ mod tests;
 
 pub use classify::{Kind, ToolHints, Treatment};
 pub use config::{
-    BoundaryPolicy, Config, ConfigError, DaemonDown, FencePolicy, LogPolicy, Mode, OnRestart,
-    ProbePolicy, UpstreamPolicy,
+    AnalyzerKind, AnalyzerPolicy, BoundaryPolicy, Config, ConfigError, DaemonDown, FencePolicy,
+    LogPolicy, Mode, OnRestart, ProbePolicy, UpstreamPolicy,
 };
 pub use rule::{Matcher, Rule, RuleKind};
 pub use units::{Duration, Size};
