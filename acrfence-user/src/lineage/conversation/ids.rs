@@ -105,6 +105,7 @@ mod tests {
             "",
             "call_0",
             "call_1",
+            "call_a1b2c",
             "1",
             "tool_call_12",
             "functions.get_weather:0",

@@ -115,7 +115,7 @@ fn send(world: &mut World, agent: &Agent, wire: &Wire) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 192, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 96, ..ProptestConfig::default() })]
 
     #[test]
     fn any_json_as_request_and_reply(
@@ -215,12 +215,12 @@ fn deep_and_long_bodies() {
         "data: {{\"type\":\"content_block_delta\",\"index\":0,\"delta\":{{\"type\":\"text_delta\",\"text\":\"{}\"}}}}\n\n",
         "x".repeat(100_000)
     );
-    for _ in 0..400 {
+    for _ in 0..180 {
         reader.push(chunk.as_bytes());
     }
     assert!(!reader.finish().complete);
     let mut reader = ReplyReader::new(marker, Format::OpenAiChat, 200);
-    for index in 0..20_000_u64 {
+    for index in 0..4_500_u64 {
         reader.push(
             format!("data: {{\"choices\":[{{\"delta\":{{\"tool_calls\":[{{\"index\":{index},\"function\":{{\"name\":\"f\"}}}}]}}}}]}}\n\n")
                 .as_bytes(),
@@ -230,11 +230,11 @@ fn deep_and_long_bodies() {
 }
 
 #[test]
-fn a_history_of_thousands_of_turns_is_read_fast_enough() {
+fn a_long_history_cut_to_its_beginning() {
     let mut world = World::new();
     let mut agent = Agent::new(Client::ChatSdk, 10);
     agent.say("poll");
-    for _ in 0..300 {
+    for _ in 0..120 {
         agent.round(&mut world, Some("Still waiting"), &[check()]);
     }
     let mut other = agent.restored(11);

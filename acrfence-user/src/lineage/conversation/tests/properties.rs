@@ -366,6 +366,10 @@ proptest! {
     ) {
         play_ordinary(client, &rounds)?;
     }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 16, ..ProptestConfig::default() })]
 
     #[test]
     fn memory_is_bounded_and_replays_the_same(
@@ -373,7 +377,7 @@ proptest! {
         threads in 1..4_usize,
         turns in 1..6_usize,
         strands in 2..4_usize,
-        rounds in 1..12_usize,
+        rounds in 1..10_usize,
     ) {
         let bounds = Bounds { threads, turns, strands };
         let mut world = World::bounded(bounds);

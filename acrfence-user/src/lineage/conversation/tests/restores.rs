@@ -804,3 +804,33 @@ fn a_restore_that_was_told_of_is_not_found_again() {
     assert_eq!(earlier.ask(&mut world).rewind().unwrap().forgotten.len(), 2);
     world.check();
 }
+
+#[test]
+fn two_copies_killed_with_the_same_words_are_both_forgotten() {
+    let mut world = World::new();
+    let mut agent = Agent::new(Client::ClaudeCode, 10);
+    agent.say("pay alice 100");
+    agent.round(&mut world, None, &[check()]);
+    let mut copies = [agent.clone(), agent.restored(11)];
+    let asked = [copies[0].ask(&mut world), copies[1].ask(&mut world)];
+    let mut payments = Vec::new();
+    for (copy, asked) in copies.iter_mut().zip(&asked) {
+        let answer = copy.answer_of(Some("Paying"), &[pay("alice", 100)]);
+        copy.take(&mut world, asked, &answer);
+        payments.push(copy.run(&mut world, &answer.calls[0]).0);
+    }
+    let mut resumed = agent.restored(12);
+    let words = resumed.answer_of(Some("Paying"), &[]);
+    resumed.history.push(Message::Model(words));
+    resumed.say("continue");
+    let asked = resumed.ask(&mut world);
+    let rewind = asked.rewind().unwrap();
+    assert_eq!(rewind.forgotten, payments);
+    assert_eq!(
+        rewind.forgotten_turns.len(),
+        2,
+        "both turns are left behind"
+    );
+    assert_eq!(rewind.grade, Grade::Certain);
+    world.check();
+}
