@@ -90,7 +90,12 @@ fn main() {
         "| journal a effect | {} bytes |",
         size(&config.state_dir.join("journal")) / options.effects
     );
+    let began = Instant::now();
     drop(store);
+    println!(
+        "| clean end | {:.0} ms |",
+        began.elapsed().as_secs_f64() * 1e3
+    );
     println!(
         "| index a effect | {} bytes |",
         size(&config.index_dir()) / options.effects

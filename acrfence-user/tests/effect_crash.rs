@@ -651,6 +651,9 @@ impl Home for FusedHome {
         self.1.at("after mark index");
         done
     }
+    fn fold(&self) -> Result<(), IndexFault> {
+        self.0.fold()
+    }
     fn trusted(&self) -> bool {
         self.0.trusted()
     }

@@ -1,5 +1,6 @@
 //! Keeping facts in the ordered keys: sealing, merging, catching up, building anew.
 
+use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -12,6 +13,7 @@ use super::facts::{self, Seen};
 use super::key::{self, Names};
 use super::layers::{self, Layer, Layers, Reached};
 use super::ordered::{Change, End, Home, IndexFault, Ordered, Visit};
+use super::pack;
 use super::row::{self, Row};
 use super::{Head, Index, Signals, State, secret};
 use crate::effect::journal::archive::Archive;
@@ -211,6 +213,8 @@ impl Index {
                 applied: caught.seq,
                 ..Signals::default()
             }),
+            // What was caught up with counts as written, a whole rebuild above all.
+            written: AtomicU64::new(caught_up),
             wake: Condvar::new(),
             applied: Condvar::new(),
         });
@@ -301,14 +305,16 @@ impl Keeper {
 
     /// The value of a key, opened.
     pub fn get(&self, ordered: &dyn Ordered, key: &[u8]) -> Result<Option<Vec<u8>>, IndexFault> {
-        ordered
-            .get(key)?
-            .map(|value| self.opened(key, value))
-            .transpose()
+        if key.first() != Some(&key::ROW) {
+            return self.get_value(ordered, key);
+        }
+        let rows = self.get_value(ordered, &pack::row_block(key))?;
+        let rows = rows.unwrap_or_default();
+        let row = pack::row_in(&rows, key).ok_or_else(not_rows)?;
+        Ok(row.map(<[u8]>::to_vec))
     }
 
-    /// Visits ordered keys with `above` laid over them. Rows are visited without their value: whoever
-    /// walks them wants their positions.
+    /// Visits ordered keys with `above` laid over them. Rows cannot be visited.
     pub fn scan_under(
         &self,
         ordered: &dyn Ordered,
@@ -331,13 +337,7 @@ impl Keeper {
                     }
                 }
             }
-            let is_row = key.first() == Some(&key::ROW);
-            let opened = if is_row {
-                Ok(Vec::new())
-            } else {
-                self.opened(key, value.to_vec())
-            };
-            let below = match opened {
+            let below = match self.opened(key, value.to_vec()) {
                 Ok(below) => below,
                 Err(found) => {
                     fault = Some(found);
@@ -379,8 +379,14 @@ impl Keeper {
         pass: u32,
     ) -> Result<(), IndexFault> {
         let mut changes = Vec::with_capacity(facts.len() + 1);
+        let mut rows: BTreeMap<Vec<u8>, Vec<pack::RowChange<'_>>> = BTreeMap::new();
         for (key, value) in facts {
             let value = match value {
+                _ if key.first() == Some(&key::ROW) => {
+                    let block = rows.entry(pack::row_block(key)).or_default();
+                    block.push((key.as_slice(), value.as_deref()));
+                    continue;
+                }
                 Some(value) if facts::merges(key) => Some(match ordered.get(key)? {
                     Some(older) => facts::merge(key, &older, value.clone()),
                     None => value.clone(),
@@ -394,8 +400,25 @@ impl Keeper {
             };
             changes.push((key.clone(), value));
         }
+        for (block, changed) in rows {
+            let older = self.get_value(ordered, &block)?.unwrap_or_default();
+            let newer = pack::rows_with(&older, &changed).ok_or_else(not_rows)?;
+            let value = if newer.is_empty() {
+                None
+            } else {
+                Some(self.sealed(&block, &newer)?)
+            };
+            changes.push((block, value));
+        }
         changes.push((vec![key::META], Some(self.mark_bytes(reached, pass))));
         ordered.apply(changes)
+    }
+
+    fn get_value(&self, ordered: &dyn Ordered, key: &[u8]) -> Result<Option<Vec<u8>>, IndexFault> {
+        ordered
+            .get(key)?
+            .map(|value| self.opened(key, value))
+            .transpose()
     }
 
     fn row(
@@ -480,6 +503,10 @@ impl Keeper {
     }
 }
 
+fn not_rows() -> IndexFault {
+    IndexFault("a value that should hold rows does not".to_owned())
+}
+
 fn is_sealed(key: &[u8]) -> bool {
-    matches!(key.first(), Some(&key::ROW | &key::NAME))
+    matches!(key.first(), Some(&key::ROWS | &key::NAME))
 }

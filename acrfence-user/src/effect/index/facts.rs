@@ -196,6 +196,7 @@ fn began(seen: &Seen<'_>, prepared: &Prepared, names: &Names, out: &mut Vec<Chan
     let tool = names.hash(Tree::Tool, &shown.key.0);
     let agent = names.hash(Tree::Agent, shown.agent.as_str());
     let mut lists = vec![
+        (Tree::All, 0),
         (Tree::Agent, agent),
         (Tree::Branch, shown.branch.0.0),
         (Tree::Process, shown.process.tgid.into()),

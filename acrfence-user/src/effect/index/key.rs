@@ -18,6 +18,8 @@ use crate::words::{EffectId, Fingerprint, Seq, Status, ThreadId};
 pub enum Tree {
     /// By agent.
     Agent = b'A',
+    /// All of them, under the property 0.
+    All = b'W',
     /// By branch.
     Branch = b'B',
     /// By host.
@@ -32,8 +34,10 @@ pub enum Tree {
     Thread = b'T',
 }
 
-/// Rows of effects by position.
+/// Rows of effects by position. What keeps them puts several into one value under [`ROWS`].
 pub const ROW: u8 = b'R';
+/// Several rows in one value.
+pub const ROWS: u8 = b'r';
 /// Candidates: thread, tool key, block of positions (packed).
 pub const CANDIDATE: u8 = b'C';
 /// Records that are neither effects nor observations.
@@ -156,7 +160,7 @@ pub fn credentials(tree: u8, fingerprint: Fingerprint) -> Vec<u8> {
 
 /// Key of the values of a thread that a value is among.
 pub fn value(thread: ThreadId, value: u64) -> Vec<u8> {
-    join(VALUE, &[&thread.0.0.to_be_bytes(), &[(value >> 58) as u8]])
+    join(VALUE, &[&thread.0.0.to_be_bytes(), &[(value >> 59) as u8]])
 }
 
 /// Key of a name.

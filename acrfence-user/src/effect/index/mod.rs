@@ -17,6 +17,7 @@ mod upkeep;
 
 use std::ops::{Bound, ControlFlow};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex, RwLock};
@@ -50,6 +51,8 @@ const IDLE: Duration = Duration::from_millis(500);
 const RETRY: Duration = Duration::from_secs(10);
 /// The journal waits when so many facts have not been applied.
 const TOO_MANY: usize = 300_000;
+/// After so many facts it is worth the while to make the next open quick.
+const FOLD: u64 = 100_000;
 /// Entries taken from the layers at a time.
 const SLICE: usize = 512;
 
@@ -62,6 +65,8 @@ pub struct Index {
     state: RwLock<State>,
     layers: RwLock<Layers>,
     signals: Mutex<Signals>,
+    /// Facts that were put into the ordered keys since the start.
+    written: AtomicU64,
     /// Wakes the applier.
     wake: Condvar,
     /// The applier made progress.
@@ -463,6 +468,8 @@ impl Index {
                 break;
             }
             self.keeper.store(&*ordered, &facts, reached, pass)?;
+            self.written
+                .fetch_add(facts.len() as u64, Ordering::Relaxed);
             self.layers.write().thaw();
             self.signals.lock().applied = reached.seq;
             self.applied.notify_all();
@@ -472,6 +479,11 @@ impl Index {
         }
         if closing {
             ordered.flush(true)?;
+            drop(ordered);
+            *self.state.write() = State::Broken("it was closed".to_owned());
+            if self.written.load(Ordering::Relaxed) >= FOLD {
+                self.home.fold()?;
+            }
             self.home.mark_clean(true)?;
         }
         Ok(())

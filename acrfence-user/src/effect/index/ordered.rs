@@ -55,6 +55,8 @@ pub trait Home: Send + Sync + 'static {
     fn wipe(&self) -> Result<(), IndexFault>;
     /// Remembers that everything is on disk as of now, or that it no longer is.
     fn mark_clean(&self, clean: bool) -> Result<(), IndexFault>;
+    /// Makes the next open quick, once nobody uses what [`Self::open`] gave any more.
+    fn fold(&self) -> Result<(), IndexFault>;
     /// Whether the content can be trusted: marked clean, or written since the machine was started.
     fn trusted(&self) -> bool;
 }
@@ -78,6 +80,10 @@ impl Home for MemoryHome {
     }
 
     fn mark_clean(&self, _: bool) -> Result<(), IndexFault> {
+        Ok(())
+    }
+
+    fn fold(&self) -> Result<(), IndexFault> {
         Ok(())
     }
 

@@ -12,7 +12,9 @@ use super::row::status_byte;
 use crate::words::{BranchId, Seq, Status};
 
 /// Positions of one block share all but this many bits. Few in tests, so that they cross blocks.
-pub const BLOCK_BITS: u32 = if cfg!(test) { 3 } else { 10 };
+pub const BLOCK_BITS: u32 = if cfg!(test) { 3 } else { 12 };
+/// Rows of so many bits of positions lie in one value.
+pub const ROW_BITS: u32 = if cfg!(test) { 2 } else { 4 };
 /// The status byte of an effect that garbage collection removed.
 pub const GONE: u8 = 0xff;
 /// The effect presented the credential.
@@ -151,9 +153,73 @@ pub fn sighted(packed: &[u8], value: u64) -> Option<Seq> {
     None
 }
 
+/// The key of the value that a row lies in.
+pub fn row_block(key: &[u8]) -> Vec<u8> {
+    let block = key::last_number(key) >> ROW_BITS;
+    let mut at = vec![key::ROWS];
+    at.extend_from_slice(&block.to_be_bytes());
+    at
+}
+
+/// A key of a row, and the row or none to remove it.
+pub type RowChange<'a> = (&'a [u8], Option<&'a [u8]>);
+
+/// A row in a value that holds several, the inner none when it is not there. The outer none says that
+/// the value is not one of those.
+pub fn row_in<'a>(rows: &'a [u8], key: &[u8]) -> Option<Option<&'a [u8]>> {
+    let wanted = row_number(key);
+    let mut rest = rows;
+    while !rest.is_empty() {
+        let (number, row, more) = first_row(rest)?;
+        if number == wanted {
+            return Some(Some(row));
+        }
+        rest = more;
+    }
+    Some(None)
+}
+
+/// The value with some of its rows changed or removed; none when it is not one.
+pub fn rows_with(rows: &[u8], changes: &[RowChange<'_>]) -> Option<Vec<u8>> {
+    let changed = |number: u8| changes.iter().any(|(key, _)| row_number(key) == number);
+    let mut out = Vec::with_capacity(rows.len() + 512);
+    let mut rest = rows;
+    while !rest.is_empty() {
+        let (number, row, more) = first_row(rest)?;
+        if !changed(number) {
+            push_row(&mut out, number, row);
+        }
+        rest = more;
+    }
+    for (key, row) in changes {
+        if let Some(row) = row {
+            push_row(&mut out, row_number(key), row);
+        }
+    }
+    Some(out)
+}
+
+fn row_number(key: &[u8]) -> u8 {
+    (key::last_number(key) & ((1 << ROW_BITS) - 1)) as u8
+}
+
+fn push_row(out: &mut Vec<u8>, number: u8, row: &[u8]) {
+    out.push(number);
+    out.extend_from_slice(&(row.len() as u32).to_le_bytes());
+    out.extend_from_slice(row);
+}
+
+fn first_row(rows: &[u8]) -> Option<(u8, &[u8], &[u8])> {
+    let (number, rest) = rows.split_first()?;
+    let (len, rest) = rest.split_first_chunk::<4>()?;
+    let (row, rest) = rest.split_at_checked(u32::from_le_bytes(*len) as usize)?;
+    Some((*number, row, rest))
+}
+
 fn layout(key: &[u8]) -> Option<Layout> {
-    const LISTS: [Tree; 6] = [
+    const LISTS: [Tree; 7] = [
         Tree::Agent,
+        Tree::All,
         Tree::Branch,
         Tree::Host,
         Tree::Process,

@@ -19,7 +19,7 @@ pub const PAGE: usize = 50;
 /// Items on a page at most.
 pub const PAGE_MAX: usize = 1000;
 /// Rows looked at for one page at most.
-const LOOKED_AT: usize = 16_384;
+const LOOKED_AT: usize = 4096;
 /// Tools whose key contains a text are walked side by side up to this number.
 const TOOLS: usize = 32;
 /// The low bits of the last position of a block.
@@ -137,7 +137,7 @@ impl Index {
             let agent = self.names.hash(Tree::Agent, agent.as_str());
             return Ok(vec![key::list(Tree::Agent, agent)]);
         }
-        Ok(vec![vec![key::ROW]])
+        Ok(vec![key::list(Tree::All, 0)])
     }
 
     fn tools_containing(&self, part: &str) -> Result<Vec<u64>, LogError> {
@@ -246,7 +246,7 @@ impl Stream {
         if !self.buffer.is_empty() || self.done {
             return Ok(());
         }
-        // Rows and the list by status have a key for each effect, the others one for each block.
+        // The list by status has a key for each effect, the others one for each block.
         let packed = pack::is_packed(&self.prefix);
         let end = |seq: Seq| {
             let number = if packed { pack::block(seq) } else { seq.0 };

@@ -33,13 +33,7 @@ impl SledHome {
         Self { dir, cache }
     }
 
-    fn note(&self) -> PathBuf {
-        self.dir.with_extension("note")
-    }
-}
-
-impl Home for SledHome {
-    fn open(&self) -> Result<Arc<dyn Ordered>, IndexFault> {
+    fn open_db(&self) -> Result<sled::Db, IndexFault> {
         let db = guard(|| {
             sled::Config::new()
                 .path(&self.dir)
@@ -50,8 +44,18 @@ impl Home for SledHome {
                 .open()
         })?;
         private(&self.dir).map_err(fault)?;
+        Ok(db)
+    }
+
+    fn note(&self) -> PathBuf {
+        self.dir.with_extension("note")
+    }
+}
+
+impl Home for SledHome {
+    fn open(&self) -> Result<Arc<dyn Ordered>, IndexFault> {
         Ok(Arc::new(Sled {
-            db,
+            db: self.open_db()?,
             dir: self.dir.clone(),
         }))
     }
@@ -81,6 +85,15 @@ impl Home for SledHome {
             }
         };
         write().map_err(fault)
+    }
+
+    fn fold(&self) -> Result<(), IndexFault> {
+        // sled writes down where its pages are only while it opens; until then the next open reads
+        // everything that was written since the last one.
+        let db = self.open_db()?;
+        guard(|| db.flush())?;
+        drop(db);
+        sync_tree(&self.dir).map_err(fault)
     }
 
     fn trusted(&self) -> bool {

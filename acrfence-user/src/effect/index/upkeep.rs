@@ -1,6 +1,5 @@
 //! What garbage collection and verification ask of the index.
 
-use std::ops::Bound;
 use std::ops::ControlFlow;
 
 use super::Index;
@@ -60,17 +59,16 @@ impl Index {
     /// How many effects it knows of up to a position.
     pub fn count_rows(&self, to: Seq) -> Result<u64, LogError> {
         let mut count = 0;
-        let from = key::at(key::ROW, Seq(0));
-        let end = key::at(key::ROW, to);
-        self.scan(
-            Bound::Included(&from),
-            Bound::Included(&end),
-            false,
-            &mut |_, _| {
-                count += 1;
-                ControlFlow::Continue(())
-            },
-        )?;
+        let mut blocks = Vec::new();
+        self.scan_prefix(&key::list(Tree::All, 0), &mut |key, value| {
+            blocks.push((key.to_vec(), value.to_vec()));
+            ControlFlow::Continue(())
+        })?;
+        for (key, block) in blocks {
+            for seq in pack::positions(&key, &block) {
+                count += u64::from(seq <= to && self.row(EffectId(seq))?.is_some());
+            }
+        }
         Ok(count)
     }
 

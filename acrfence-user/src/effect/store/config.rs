@@ -45,7 +45,7 @@ impl StoreConfig {
             segment_size: 32 << 20,
             body_inline_max: 64 << 10,
             outcome_room: 1 << 20,
-            index_cache: 256 << 20,
+            index_cache: 128 << 20,
             anchor_write: Duration::from_millis(5),
             anchor_sync: Duration::from_secs(1),
         }

@@ -41,7 +41,7 @@ pub use read::{Content, ExportFilter};
 pub use verify::Verification;
 
 /// Bytes of bodies that one call reads at most when it looks for a text.
-const SEARCH: usize = 2 << 20;
+const SEARCH: usize = 1 << 20;
 
 /// What opening is busy with, when it takes long.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -478,6 +478,9 @@ impl Home for Moody {
     fn mark_clean(&self, clean: bool) -> Result<(), IndexFault> {
         self.inner.mark_clean(clean)
     }
+    fn fold(&self) -> Result<(), IndexFault> {
+        self.inner.fold()
+    }
     fn trusted(&self) -> bool {
         true
     }
