@@ -5,7 +5,7 @@
 use std::hint::black_box;
 use std::time::{Duration, Instant};
 
-use acrfence_user::analyzer::{Evidence, Nothing, compare};
+use acrfence_user::analyzer::{Evidence, Nothing, Opened, compare, examine_opened};
 use acrfence_user::words::{Body, Header, HttpRequest, Likeness, McpRequest, Request, Timestamp};
 
 fn evidence() -> Evidence<'static> {
@@ -135,9 +135,11 @@ fn main() {
         .collect();
     let new = http(KEYS[1], 1099, false);
     let took = median(100, || {
+        let opened = Opened::new(&new);
         let equal = candidates
             .iter()
-            .filter(|c| compare(c, None, &new, &evidence()).likeness == Likeness::Equivalent)
+            .map(|c| examine_opened(&Opened::new(c), None, &opened, &evidence()))
+            .filter(|e| e.comparison.likeness == Likeness::Equivalent)
             .count();
         assert_eq!(black_box(equal), 1);
     });

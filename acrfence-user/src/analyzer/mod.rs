@@ -24,6 +24,7 @@ pub mod shape;
 mod text;
 mod value;
 
+pub use compare::Opened;
 pub use evidence::{Evidence, Note, NoteKind, Nothing, Provenance, ToolSchema, Transcript};
 pub use explain::{explain, headline, line};
 pub use harvest::value_hash;
@@ -51,7 +52,33 @@ pub fn examine(
     restored: &Request,
     evidence: &Evidence<'_>,
 ) -> Examination {
+    compare::examine(
+        &Opened::new(recorded),
+        answer,
+        &Opened::new(restored),
+        evidence,
+    )
+}
+
+/// [`examine`] for calls that are compared with many: an [`Opened`] call is decoded once.
+pub fn examine_opened(
+    recorded: &Opened<'_>,
+    answer: Option<&Response>,
+    restored: &Opened<'_>,
+    evidence: &Evidence<'_>,
+) -> Examination {
     compare::examine(recorded, answer, restored, evidence)
+}
+
+/// What a text of a server (an answer, a help page) says about a field. For a [`Provenance`] that
+/// keeps such texts; only those of the compared call's own server may be asked.
+pub fn notes_about(text: &str, field: &str) -> Vec<Note> {
+    notes::of_text(text, field)
+}
+
+/// The texts of an answer in which [`notes_about`] may find something.
+pub fn answer_texts(answer: &Response) -> Vec<String> {
+    harvest::texts(answer)
 }
 
 /// A comparison and what it left open.

@@ -2,71 +2,48 @@
 
 use std::borrow::Cow;
 
-use super::super::decode::{self, argv, json, url};
+use super::super::decode::{self, argv};
 use super::super::value::{Value, shorten};
+use super::opened::Opened;
 use super::path::Path;
 use super::walk::Walk;
-use crate::words::{Body, ExecRequest, FieldClass, Header, HttpRequest, McpRequest, Request};
+use crate::words::{Body, ExecRequest, FieldClass, Request};
 
 impl Walk<'_> {
     /// Compares two requests.
-    pub fn calls(&mut self, one: &Request, two: &Request) {
-        match (one, two) {
-            (Request::Http(one), Request::Http(two)) => self.http(one, two),
-            (Request::Mcp(one), Request::Mcp(two)) => self.mcp(one, two),
-            (Request::Exec(one), Request::Exec(two)) => self.exec(one, two),
-            _ => self.found(
+    pub fn calls(&mut self, one: &Opened<'_>, two: &Opened<'_>) {
+        match (one.request, two.request) {
+            (Request::Http(a), Request::Http(b)) => {
+                if !a.method.eq_ignore_ascii_case(&b.method) {
+                    self.exact("method", &a.method, &b.method, "another method");
+                }
+                if a.url != b.url {
+                    self.urls(one, two, &a.url, &b.url);
+                }
+                if a.headers != b.headers {
+                    self.headers(one.headers(), two.headers());
+                }
+                if a.body.digest != b.body.digest || a.body.len != b.body.len {
+                    self.value(&Path::part("body"), one.content(), two.content());
+                }
+            }
+            (Request::Mcp(a), Request::Mcp(b)) => {
+                self.exact("server", &a.server, &b.server, "another server");
+                self.exact("name", &a.name, &b.name, "another tool");
+                if a.headers != b.headers {
+                    self.headers(one.headers(), two.headers());
+                }
+                if a.arguments != b.arguments {
+                    self.value(&Path::part("arguments"), one.content(), two.content());
+                }
+            }
+            (Request::Exec(a), Request::Exec(b)) => self.exec(a, b),
+            (a, b) => self.found(
                 &Path::part("transport"),
                 FieldClass::Intent,
                 "the calls go different ways",
-                &Value::text(one.transport().to_string()),
-                &Value::text(two.transport().to_string()),
-            ),
-        }
-    }
-
-    fn http(&mut self, one: &HttpRequest, two: &HttpRequest) {
-        self.exact(
-            "method",
-            &one.method.to_ascii_uppercase(),
-            &two.method.to_ascii_uppercase(),
-            "another method",
-        );
-        self.urls(&one.url, &two.url);
-        self.headers(&one.headers, &two.headers);
-        if one.body.digest == two.body.digest && one.body.len == two.body.len {
-            return;
-        }
-        let kind = |headers: &[Header]| -> Option<String> {
-            let header = headers.iter().find(|h| h.is("content-type"))?;
-            header.text().map(str::to_owned)
-        };
-        let (a, b) = (kind(&one.headers), kind(&two.headers));
-        let a = decode::body(a.as_deref(), &one.body);
-        let b = decode::body(b.as_deref(), &two.body);
-        self.value(&Path::part("body"), &a, &b);
-    }
-
-    fn mcp(&mut self, one: &McpRequest, two: &McpRequest) {
-        self.exact("server", &one.server, &two.server, "another server");
-        self.exact("name", &one.name, &two.name, "another tool");
-        self.headers(&one.headers, &two.headers);
-        if one.arguments == two.arguments {
-            return;
-        }
-        let read = |text: &'_ str| -> Value<'static> {
-            match json::read(text) {
-                Ok(value) if text.len() <= decode::MOST_BYTES => value.into_owned(),
-                _ => decode::mime::opaque(text.as_bytes()),
-            }
-        };
-        // Borrowing where it decodes keeps the common case cheap.
-        match (json::read(&one.arguments), json::read(&two.arguments)) {
-            (Ok(a), Ok(b)) => self.value(&Path::part("arguments"), &a, &b),
-            _ => self.value(
-                &Path::part("arguments"),
-                &read(&one.arguments),
-                &read(&two.arguments),
+                &Value::text(a.transport().to_string()),
+                &Value::text(b.transport().to_string()),
             ),
         }
     }
@@ -121,22 +98,18 @@ impl Walk<'_> {
         );
     }
 
-    fn urls(&mut self, one: &str, two: &str) {
-        if one == two {
-            return;
-        }
+    fn urls(&mut self, one: &Opened<'_>, two: &Opened<'_>, a: &str, b: &str) {
         let root = Path::part("url");
-        let (Some(Value::Map(a)), Some(Value::Map(b))) = (url::read(one), url::read(two)) else {
-            self.found(
+        match (one.address(), two.address()) {
+            (Some(Value::Map(a)), Some(Value::Map(b))) => self.address(&root, a, b),
+            _ => self.found(
                 &root,
                 FieldClass::Intent,
                 "another address",
-                &Value::text(shorten(one)),
-                &Value::text(shorten(two)),
-            );
-            return;
-        };
-        self.address(&root, &a, &b);
+                &Value::text(shorten(a)),
+                &Value::text(shorten(b)),
+            ),
+        }
     }
 
     /// Two URLs that were read.

@@ -18,17 +18,18 @@ const MOST_ECHOES: usize = 5000;
 /// What is known about the pair of calls as a whole.
 pub(super) struct Context<'e> {
     pub evidence: &'e Evidence<'e>,
-    /// What the recorded call does.
-    pub deed: Deed,
-    /// Nouns of the call's name, singular (`payment` of `refund_payment`).
-    pub nouns: Vec<String>,
-    /// All words of the call's name.
-    pub words: Vec<String>,
-    /// Whether the interface takes `snake_case` and `camelCase` names alike, as its address tells.
-    pub either_case: bool,
+    recorded: &'e Request,
+    call: OnceCell<CallWords>,
+    either_case: OnceCell<bool>,
     answer: Option<&'e Response>,
     echo: OnceCell<Echo>,
     schema: OnceCell<Vec<(String, Vec<Note>)>>,
+}
+
+struct CallWords {
+    deed: Deed,
+    nouns: Vec<String>,
+    words: Vec<String>,
 }
 
 #[derive(Default)]
@@ -41,36 +42,45 @@ struct Echo {
 
 impl<'e> Context<'e> {
     pub fn new(
-        recorded: &Request,
+        recorded: &'e Request,
         answer: Option<&'e Response>,
         evidence: &'e Evidence<'e>,
     ) -> Self {
-        let (deed, words) = call_words(recorded);
-        let nouns = words.iter().map(|w| naming::singular(w)).collect();
-        let either_case = match recorded {
-            Request::Http(r) => {
-                let (path, query) = r.url.split_once('?').unwrap_or((&r.url, ""));
-                let method = path
-                    .rsplit('/')
-                    .next()
-                    .is_some_and(|last| last.contains(':'));
-                method
-                    || query
-                        .split('&')
-                        .any(|p| p == "alt=json" || p.starts_with("prettyPrint="))
-            }
-            _ => false,
-        };
         Self {
             evidence,
-            deed,
-            nouns,
-            words,
-            either_case,
+            recorded,
+            call: OnceCell::new(),
+            either_case: OnceCell::new(),
             answer,
             echo: OnceCell::new(),
             schema: OnceCell::new(),
         }
+    }
+
+    /// What the recorded call does.
+    pub fn deed(&self) -> Deed {
+        self.call().deed
+    }
+
+    /// Nouns of the call's name, singular (`payment` of `refund_payment`).
+    pub fn nouns(&self) -> &[String] {
+        &self.call().nouns
+    }
+
+    /// All words of the call's name.
+    pub fn words(&self) -> &[String] {
+        &self.call().words
+    }
+
+    fn call(&self) -> &CallWords {
+        self.call.get_or_init(|| {
+            let (deed, words) = call_words(self.recorded);
+            CallWords {
+                deed,
+                nouns: words.iter().map(|w| naming::singular(w)).collect(),
+                words,
+            }
+        })
     }
 
     /// Where one of two values, or a part in which they differ, was seen before.
@@ -125,7 +135,9 @@ impl<'e> Context<'e> {
 
     /// Whether the interface is documented to take both spellings of names.
     pub fn takes_either_case(&self) -> bool {
-        self.either_case
+        *self
+            .either_case
+            .get_or_init(|| address_takes_either_case(self.recorded))
             || self
                 .evidence
                 .provenance
@@ -157,6 +169,23 @@ impl<'e> Context<'e> {
             echo
         })
     }
+}
+
+/// Addresses with custom methods (`…:cancel`) and `alt=json` are those of interfaces that take
+/// `snake_case` and `camelCase` names alike.
+fn address_takes_either_case(request: &Request) -> bool {
+    let Request::Http(r) = request else {
+        return false;
+    };
+    let (path, query) = r.url.split_once('?').unwrap_or((&r.url, ""));
+    let method = path
+        .rsplit('/')
+        .next()
+        .is_some_and(|last| last.contains(':'));
+    method
+        || query
+            .split('&')
+            .any(|p| p == "alt=json" || p.starts_with("prettyPrint="))
 }
 
 /// An answer as trees.

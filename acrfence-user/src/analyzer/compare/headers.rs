@@ -6,21 +6,21 @@ use super::super::credential;
 use super::super::decode::{mime, token, url};
 use super::super::normal::instant;
 use super::super::value::Value;
+use super::opened::Fields;
 use super::path::Path;
 use super::walk::Walk;
 use crate::words::FieldClass::{Intent, Unknown, Volatile};
 use crate::words::Header;
 
 impl Walk<'_> {
-    pub(super) fn headers(&mut self, one: &[Header], two: &[Header]) {
+    pub(super) fn headers(&mut self, one: &Fields<'_>, two: &Fields<'_>) {
         if one == two {
             return;
         }
         let root = Path::part("headers");
-        let (one, two) = (read(one), read(two));
         let mut plain_one = Vec::new();
         let mut plain_two = Vec::new();
-        for (name, value) in &one {
+        for (name, value) in one {
             match name.as_ref() {
                 "authorization" | "proxy-authorization" => {
                     let other = two.iter().find(|(n, _)| n == name).map(|(_, v)| v);
@@ -33,7 +33,7 @@ impl Walk<'_> {
                 _ => plain_one.push((name.clone(), value.clone())),
             }
         }
-        for (name, value) in &two {
+        for (name, value) in two {
             let missing = !one.iter().any(|(n, _)| n == name);
             match name.as_ref() {
                 "authorization" | "proxy-authorization" if missing => {
@@ -234,7 +234,7 @@ impl Walk<'_> {
 }
 
 /// Names in lower case; a name that repeats has a list.
-fn read(headers: &[Header]) -> Vec<(Cow<'_, str>, Value<'_>)> {
+pub(super) fn read(headers: &[Header]) -> Vec<(Cow<'_, str>, Value<'_>)> {
     let mut out: Vec<(Cow<'_, str>, Value<'_>)> = Vec::with_capacity(headers.len());
     for header in headers.iter().take(512) {
         let name = if header.name.bytes().any(|b| b.is_ascii_uppercase()) {

@@ -72,9 +72,9 @@ impl Walk<'_> {
             "mutation",
             "submission",
         ]);
-        let acts = !matches!(self.context.deed, Deed::Create | Deed::Do);
+        let acts = !matches!(self.context.deed(), Deed::Create | Deed::Do);
         if let Some(noun) = names.noun_of_id()
-            && self.context.nouns.contains(&noun)
+            && self.context.nouns().contains(&noun)
             && !decisive
             && acts
         {
@@ -89,7 +89,7 @@ impl Walk<'_> {
             })
         });
         if !decisive
-            && matches!(self.context.deed, Deed::Act | Deed::Update | Deed::Remove)
+            && matches!(self.context.deed(), Deed::Act | Deed::Update | Deed::Remove)
             && alone
             && path.is_in("arguments")
         {
@@ -148,7 +148,7 @@ impl Walk<'_> {
         if random == Randomness::None || !shape::are_unrelated(a, b) {
             return None;
         }
-        if self.context.words.iter().any(|w| {
+        if self.context.words().iter().any(|w| {
             [
                 "reset",
                 "unsubscribe",
@@ -301,7 +301,7 @@ impl Walk<'_> {
             "text",
         ];
         names.within.iter().all(|w| {
-            WRAPS.contains(&w.as_str()) || self.context.nouns.contains(&naming::singular(w))
+            WRAPS.contains(&w.as_str()) || self.context.nouns().contains(&naming::singular(w))
         })
     }
 
@@ -448,7 +448,7 @@ impl Walk<'_> {
         let noun = names.noun_of_id();
         let own = noun
             .as_ref()
-            .is_some_and(|noun| self.context.nouns.contains(noun));
+            .is_some_and(|noun| self.context.nouns().contains(noun));
         let line = noun.as_ref().is_some_and(|noun| {
             let parents: Vec<String> = names.within.iter().map(|w| naming::singular(w)).collect();
             parents.contains(noun)

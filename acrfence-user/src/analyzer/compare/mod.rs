@@ -11,17 +11,19 @@ mod headers;
 mod leaf;
 mod lists;
 mod made_up;
+mod opened;
 mod path;
 mod same;
 mod walk;
 
 pub(super) use context::trees;
+pub use opened::Opened;
 
 use std::borrow::Cow;
 
 use super::evidence::Evidence;
 use super::{Examination, Residue};
-use crate::words::{Comparison, Field, FieldClass, Likeness, Request, Response};
+use crate::words::{Comparison, Field, FieldClass, Likeness, Response};
 
 /// Most differences that are reported.
 const MOST_FIELDS: usize = 200;
@@ -42,12 +44,12 @@ struct Found {
 
 /// Compares two calls.
 pub(super) fn examine(
-    recorded: &Request,
+    recorded: &Opened<'_>,
     answer: Option<&Response>,
-    restored: &Request,
+    restored: &Opened<'_>,
     evidence: &Evidence<'_>,
 ) -> Examination {
-    if recorded == restored {
+    if recorded.request == restored.request {
         return Examination {
             comparison: Comparison {
                 likeness: Likeness::Equivalent,
@@ -56,7 +58,7 @@ pub(super) fn examine(
             residue: Vec::new(),
         };
     }
-    let context = context::Context::new(recorded, answer, evidence);
+    let context = context::Context::new(recorded.request, answer, evidence);
     let mut walk = walk::Walk::new(&context);
     walk.calls(recorded, restored);
     let mut found = walk.finish();

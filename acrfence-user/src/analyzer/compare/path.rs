@@ -5,6 +5,9 @@ use std::borrow::Cow;
 use super::super::naming::Names;
 use super::super::value::Value;
 
+/// Largest object in which neighbours are looked for.
+const MOST_BESIDE: usize = 256;
+
 /// Entries of the map around a value.
 pub(super) type Entries<'v> = [(Cow<'v, str>, Value<'v>)];
 
@@ -69,11 +72,16 @@ impl<'p> Path<'p> {
     /// The map around the value, in both calls.
     pub fn around(&self) -> Option<(&'p Entries<'p>, &'p Entries<'p>)> {
         self.around
+            .filter(|(one, two)| one.len() <= MOST_BESIDE && two.len() <= MOST_BESIDE)
     }
 
     /// A scalar that stands beside the value under one of these names, equal in both calls.
     pub fn beside(&self, names: &[&str]) -> Option<Cow<'p, str>> {
         let (one, two) = self.around?;
+        // Looking through a huge object for every value in it would take for ever.
+        if one.len() > MOST_BESIDE || two.len() > MOST_BESIDE {
+            return None;
+        }
         let find = |entries: &'p Entries<'p>| {
             entries
                 .iter()

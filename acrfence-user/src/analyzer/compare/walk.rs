@@ -1,7 +1,7 @@
 //! Down two trees at once.
 
 use std::borrow::Cow;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use super::super::decode::{self, graphql, sql};
 use super::super::evidence::NoteKind;
@@ -17,12 +17,20 @@ use crate::words::FieldClass::{self, Intent, Unknown, Volatile};
 /// Most steps of one comparison; hostile input must not take longer.
 const MOST_STEPS: usize = 400_000;
 
+/// So many differences of intent decide; what comes after them changes nothing.
+const ENOUGH: usize = 64;
+
 /// Down two trees at once, collecting differences.
 pub(super) struct Walk<'c> {
     pub context: &'c Context<'c>,
     found: Vec<Found>,
     steps: usize,
     exhausted: bool,
+    /// Differences of intent that are certain (not in a comparison aside).
+    decided: usize,
+    aside: usize,
+    /// Differences that count, in the comparison at hand.
+    counted: usize,
     /// Encodings that may still be opened.
     pub depth: usize,
     /// Whether the part being compared makes something new (an SQL INSERT, a GraphQL `create…`).
@@ -38,6 +46,9 @@ impl<'c> Walk<'c> {
             found: Vec::new(),
             steps: MOST_STEPS,
             exhausted: false,
+            decided: 0,
+            aside: 0,
+            counted: 0,
             depth: decode::DEEPEST,
             creating: None,
             in_token: false,
@@ -64,7 +75,7 @@ impl<'c> Walk<'c> {
         match self.creating {
             Some(true) => Deed::Create,
             Some(false) => Deed::Update,
-            None => self.context.deed,
+            None => self.context.deed(),
         }
     }
 
@@ -97,7 +108,7 @@ impl<'c> Walk<'c> {
             self.exhausted = true;
             return;
         }
-        self.found.push(Found {
+        self.push(Found {
             path: path.show(),
             class,
             reason: reason.into(),
@@ -109,21 +120,43 @@ impl<'c> Walk<'c> {
     }
 
     pub fn push(&mut self, found: Found) {
+        self.count(found.class);
         self.found.push(found);
+    }
+
+    fn count(&mut self, class: FieldClass) {
+        self.counted += usize::from(class != Volatile);
+        if class == Intent && self.aside == 0 {
+            self.decided += 1;
+        }
+    }
+
+    /// Whether enough differences are known.
+    fn enough(&self) -> bool {
+        self.decided >= ENOUGH
     }
 
     /// Runs a comparison aside and gives what it found.
     pub fn aside(&mut self, run: impl FnOnce(&mut Self)) -> Vec<Found> {
         let kept = std::mem::take(&mut self.found);
+        let counted = std::mem::take(&mut self.counted);
+        self.aside += 1;
         run(self);
+        self.aside -= 1;
+        self.counted = counted;
         std::mem::replace(&mut self.found, kept)
     }
 
     pub fn extend(&mut self, found: Vec<Found>) {
+        found.iter().for_each(|f| self.count(f.class));
         self.found.extend(found);
     }
 
     fn step(&mut self) -> bool {
+        let aside = self.aside > 0 && self.counted >= ENOUGH;
+        if self.enough() || aside {
+            return false;
+        }
         if self.steps == 0 {
             self.exhausted = true;
             return false;
@@ -315,13 +348,36 @@ impl<'c> Walk<'c> {
         if !left.is_empty() && !right.is_empty() {
             left.retain(|(name, a)| !self.respelled(path, around, name, a, &mut right));
         }
+        let repeated = |entries: &Entries<'_>| -> HashSet<String> {
+            let mut seen = HashSet::new();
+            entries
+                .iter()
+                .filter(|(n, _)| !seen.insert(n.as_ref()))
+                .map(|(n, _)| n.to_string())
+                .collect()
+        };
+        let (twice_one, twice_two) = (repeated(one), repeated(two));
         for (name, a) in left {
-            let twice = one.iter().filter(|(n, _)| n == name).count() > 1;
-            self.missing(&path.name(name, around), Some(a), None, twice);
+            if self.enough() {
+                return;
+            }
+            self.missing(
+                &path.name(name, around),
+                Some(a),
+                None,
+                twice_one.contains(name.as_ref()),
+            );
         }
         for (name, b) in right {
-            let twice = two.iter().filter(|(n, _)| n == name).count() > 1;
-            self.missing(&path.name(name, around), None, Some(b), twice);
+            if self.enough() {
+                return;
+            }
+            self.missing(
+                &path.name(name, around),
+                None,
+                Some(b),
+                twice_two.contains(name.as_ref()),
+            );
         }
     }
 
@@ -414,6 +470,16 @@ impl<'c> Walk<'c> {
             "magnitude",
             "size",
         ];
+        // Nearly no object is a quantity; words are only made of names that could name a unit.
+        let may_be = |entries: &Entries<'_>| {
+            entries.iter().any(|(n, _)| {
+                n.len() <= 24
+                    && ["unit", "Unit", "UNIT", "uom", "UOM", "easure"].iter().any(|part| n.contains(part))
+            })
+        };
+        if !may_be(one) || !may_be(two) {
+            return None;
+        }
         let find = |entries: &Entries<'_>, list: &[&str]| {
             entries
                 .iter()
