@@ -1,6 +1,8 @@
 //! The tool boundary: takes redirected connections, terminates TLS, reads calls, asks the
 //! [`Arbiter`], and only then connects upstream (DESIGN.md §5).
 
+pub mod process;
+
 use std::net::SocketAddr;
 
 use crate::effect::LogError;

@@ -1,0 +1,4 @@
+//! The process boundary: what an agent does through stdio MCP servers and commands (DESIGN.md §5).
+
+pub mod inject;
+pub mod pinned;
