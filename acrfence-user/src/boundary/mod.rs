@@ -1,7 +1,20 @@
 //! The tool boundary: takes redirected connections, terminates TLS, reads calls, asks the
 //! [`Arbiter`], and only then connects upstream (DESIGN.md §5).
 
+mod config;
+mod connection;
+mod http;
+mod listener;
+pub mod mcp;
+mod opaque;
 pub mod process;
+mod refusal;
+pub mod sniff;
+mod stream;
+pub mod tls;
+
+pub use config::{Config, Limits, PassThrough};
+pub use listener::{Boundary, Handle};
 
 use std::net::SocketAddr;
 
@@ -38,6 +51,12 @@ pub trait Arbiter: Send + Sync + 'static {
 
     /// Something kept the boundary from doing its work on a connection.
     fn trouble(&self, trouble: Trouble);
+
+    /// An MCP server told its tools: `tools` is the JSON text of the array in a `tools/list`
+    /// result (one page of it), `server` the same as in [`McpRequest`](crate::words::McpRequest).
+    fn tools_seen(&self, origin: &Origin, server: &str, tools: &str) {
+        let _ = (origin, server, tools);
+    }
 }
 
 /// What to do with a call.
@@ -107,6 +126,8 @@ pub enum TroubleKind {
     UpstreamUntrusted,
     /// The upstream could not be reached.
     UpstreamUnreachable,
+    /// The upstream asks for a client certificate, which only the agent has.
+    ClientCertificateWanted,
     /// The agent sent something that is no valid TLS or HTTP, or that must be refused.
     BadRequest,
 }

@@ -85,6 +85,44 @@ pub struct HttpRequest {
     pub headers: Vec<Header>,
     /// Body as sent (before content decoding).
     pub body: Body,
+    /// JSON-RPC methods that the body calls, in order, where it is JSON-RPC and no `tools/call`
+    /// that became a [`Request::Mcp`]; `(response)` stands for an answer to the server's own
+    /// request. Empty for everything else.
+    #[serde(default)]
+    pub rpc: Vec<String>,
+}
+
+impl HttpRequest {
+    /// Whether this is MCP's own traffic and nothing else: it opens and keeps a session, asks what
+    /// there is, reads, or answers the server. It causes nothing outside, unlike a method that is
+    /// not known here.
+    pub fn is_mcp_housekeeping(&self) -> bool {
+        !self.rpc.is_empty() && self.rpc.iter().all(|method| is_housekeeping(method))
+    }
+}
+
+fn is_housekeeping(method: &str) -> bool {
+    matches!(
+        method,
+        "(response)"
+            | "initialize"
+            | "ping"
+            | "server/discover"
+            | "tools/list"
+            | "prompts/list"
+            | "prompts/get"
+            | "resources/list"
+            | "resources/read"
+            | "resources/templates/list"
+            | "resources/subscribe"
+            | "resources/unsubscribe"
+            | "subscriptions/listen"
+            | "completion/complete"
+            | "logging/setLevel"
+            | "tasks/get"
+            | "tasks/list"
+            | "tasks/result"
+    ) || (method.starts_with("notifications/") && method.len() < 100)
 }
 
 /// An MCP `tools/call`.
@@ -100,6 +138,10 @@ pub struct McpRequest {
     /// The `_meta` object as JSON text, context only: it never counts as meaning.
     #[serde(default)]
     pub meta: Option<String>,
+    /// The other members of `params` (`inputResponses`, `requestState`, `task`, …) as one JSON
+    /// object: a second leg that carries the inputs a server asked for is told apart by it.
+    #[serde(default)]
+    pub extra: Option<String>,
     /// Header fields of the HTTP request that carried it; empty on stdio.
     #[serde(default)]
     pub headers: Vec<Header>,
@@ -130,6 +172,18 @@ pub enum Response {
     Mcp(McpResponse),
     /// What a command left.
     Exec(ExecResponse),
+}
+
+impl Response {
+    /// Whether every byte of it was kept. Only such a response can answer another call; the others
+    /// were longer than the recording bound, or were streamed both ways.
+    pub fn is_whole(&self) -> bool {
+        match self {
+            Self::Http(response) => response.body.is_whole(),
+            Self::Mcp(_) => true,
+            Self::Exec(response) => response.stdout.is_whole() && response.stderr.is_whole(),
+        }
+    }
 }
 
 /// An HTTP response as received.

@@ -1,0 +1,250 @@
+//! The agent's leg: requests are checked and read whole, then handed to an exchange.
+
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::header::{CONNECTION, CONTENT_LENGTH, HOST, TRANSFER_ENCODING, UPGRADE};
+use http::uri::Authority;
+use http::{HeaderMap, Method, Request, Response, Uri, Version};
+use hyper::body::Incoming;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+
+use super::body::AgentBody;
+use super::exchange::{self, Asked, Leg};
+use super::relay::Reply;
+use super::spool::{self, SpoolError};
+use super::{headers, switch};
+use crate::boundary::TroubleKind;
+use crate::boundary::refusal::{Failure, Tongue};
+use crate::boundary::stream::BoxTransport;
+
+/// Serves requests on `io` until the agent ends the connection or `stop` resolves.
+pub(crate) async fn serve(
+    leg: Arc<Leg>,
+    io: BoxTransport,
+    http2: bool,
+    stop: impl Future<Output = ()>,
+) {
+    let limits = leg.shared.limits().clone();
+    let service = {
+        let leg = leg.clone();
+        service_fn(move |request| answer(leg.clone(), request))
+    };
+    let io = TokioIo::new(io);
+    let mut stop = std::pin::pin!(stop);
+    let ended = if http2 {
+        let mut builder = hyper::server::conn::http2::Builder::new(TokioExecutor::new());
+        builder
+            .timer(TokioTimer::new())
+            .max_concurrent_streams(limits.streams)
+            .max_header_list_size(u32::try_from(limits.header).unwrap_or(u32::MAX))
+            .auto_date_header(false)
+            .adaptive_window(true)
+            // An agent that vanished without a word is noticed.
+            .keep_alive_interval(Duration::from_secs(30))
+            .keep_alive_timeout(Duration::from_secs(30));
+        let mut connection = std::pin::pin!(builder.serve_connection(io, service));
+        tokio::select! {
+            ended = &mut connection => ended,
+            () = &mut stop => {
+                connection.as_mut().graceful_shutdown();
+                connection.await
+            }
+        }
+    } else {
+        let mut builder = hyper::server::conn::http1::Builder::new();
+        builder
+            .timer(TokioTimer::new())
+            .preserve_header_case(true)
+            .auto_date_header(false)
+            .header_read_timeout(limits.head)
+            .max_headers(limits.header_count)
+            .max_buf_size(limits.header.max(16 * 1024));
+        let mut connection = std::pin::pin!(builder.serve_connection(io, service).with_upgrades());
+        tokio::select! {
+            ended = &mut connection => ended,
+            () = &mut stop => {
+                connection.as_mut().graceful_shutdown();
+                connection.await
+            }
+        }
+    };
+    if let Err(error) = ended
+        && (error.is_parse() || error.is_parse_too_large())
+    {
+        leg.trouble(
+            TroubleKind::BadRequest,
+            format!("the agent sent something that is no valid HTTP: {error}"),
+        );
+    }
+}
+
+async fn answer(
+    leg: Arc<Leg>,
+    mut request: Request<Incoming>,
+) -> Result<Response<AgentBody>, Infallible> {
+    let tongue = Tongue::of(request.headers());
+    // Taken out before the extensions go on to the upstream.
+    let upgrade = hyper::upgrade::on(&mut request);
+    let (parts, body) = request.into_parts();
+    let authority = match check(&leg, &parts) {
+        Ok(authority) => authority,
+        Err((failure, why)) => {
+            leg.trouble(
+                TroubleKind::BadRequest,
+                format!("a request was refused: {why}"),
+            );
+            return Ok(tongue.fail(failure, &why, None));
+        }
+    };
+    let asked = asked(&leg, parts, authority);
+    if asked.method == Method::CONNECT {
+        return Ok(switch::connect(leg, asked, upgrade).await);
+    }
+    let body = match spool::spool(
+        body,
+        leg.shared.limits(),
+        &leg.shared.config.spool,
+        &leg.shared.memory,
+    )
+    .await
+    {
+        Ok(body) => body,
+        Err(error) => {
+            let failure = match error {
+                SpoolError::Cut(_) => Failure::BadRequest,
+                SpoolError::TooLarge(_) => Failure::TooLarge,
+                SpoolError::Idle(_) => Failure::RequestTimeout,
+                SpoolError::Memory | SpoolError::Disk(_) => Failure::Overloaded,
+            };
+            return Ok(tongue.fail(failure, &error.to_string(), None));
+        }
+    };
+    let (reply, response) = Reply::new(tongue);
+    let tasks = leg.shared.tasks.clone();
+    if asks_to_switch(&asked.headers, asked.version) {
+        tasks.spawn(switch::upgrade(leg, asked, body, reply, upgrade));
+    } else {
+        tasks.spawn(exchange::run(leg, asked, body, reply));
+    }
+    Ok(response.await.unwrap_or_else(|_| {
+        let why = "the exchange ended without an answer; see the daemon's log";
+        tongue.fail(Failure::InDoubt, why, None)
+    }))
+}
+
+/// What a request must not be, and the host it is for.
+fn check(leg: &Leg, parts: &http::request::Parts) -> Result<Authority, (Failure, String)> {
+    let bad = |why: &str| Err((Failure::BadRequest, why.to_owned()));
+    let fields = &parts.headers;
+    if fields.get_all(HOST).iter().count() > 1 {
+        return bad("it has more than one Host field");
+    }
+    if fields.contains_key(TRANSFER_ENCODING) && fields.contains_key(CONTENT_LENGTH) {
+        return bad("it has both Transfer-Encoding and Content-Length");
+    }
+    let in_host = match fields.get(HOST) {
+        None => None,
+        Some(value) => match value
+            .to_str()
+            .ok()
+            .and_then(|text| text.parse::<Authority>().ok())
+        {
+            Some(authority) if !authority.as_str().contains('@') => Some(authority),
+            _ if value.is_empty() => None,
+            _ => return bad("its Host field is not a host"),
+        },
+    };
+    let in_uri = parts.uri.authority().cloned();
+    if parts.method == Method::CONNECT && parts.version == Version::HTTP_2 {
+        return Err((
+            Failure::Unsupported,
+            "CONNECT over HTTP/2 is not passed on; use HTTP/1.1 with this proxy".to_owned(),
+        ));
+    }
+    let authority = match (in_uri, in_host) {
+        (Some(uri), Some(host))
+            if parts.method != Method::CONNECT && !same_host(host_of(&uri), host_of(&host)) =>
+        {
+            return bad("its Host field and its target name different hosts");
+        }
+        (Some(uri), _) => uri,
+        (None, Some(host)) => host,
+        (None, None) if parts.version == Version::HTTP_11 => return bad("it has no Host field"),
+        (None, None) => {
+            let host = leg.sni.clone().unwrap_or_else(|| leg.peer.to_string());
+            match host.parse() {
+                Ok(authority) => authority,
+                Err(_) => return bad("it names no host"),
+            }
+        }
+    };
+    if let Some(sni) = &leg.sni
+        && parts.uri.scheme_str() != Some("http")
+        && !same_host(sni, host_of(&authority))
+    {
+        return Err((
+            Failure::Misdirected,
+            format!(
+                "it is for {}, and the connection was opened for {sni}; open a connection for that host",
+                authority.host()
+            ),
+        ));
+    }
+    Ok(authority)
+}
+
+fn asked(leg: &Leg, parts: http::request::Parts, authority: Authority) -> Asked {
+    let scheme = match (parts.version, parts.uri.scheme_str()) {
+        (Version::HTTP_2, _) | (_, None) => leg.scheme,
+        (_, Some("https")) => "https",
+        _ => "http",
+    };
+    let uri = if parts.version == Version::HTTP_2 {
+        // The upstream leg needs all of it, also where the agent sent only a Host field.
+        let path = parts.uri.path_and_query().cloned();
+        Uri::builder()
+            .scheme(scheme)
+            .authority(authority.clone())
+            .path_and_query(path.unwrap_or_else(|| http::uri::PathAndQuery::from_static("/")))
+            .build()
+            .unwrap_or(parts.uri)
+    } else {
+        parts.uri
+    };
+    Asked {
+        method: parts.method,
+        url: headers::url(scheme, &authority, &uri),
+        uri,
+        authority,
+        headers: parts.headers,
+        version: parts.version,
+        extensions: parts.extensions,
+    }
+}
+
+fn asks_to_switch(fields: &HeaderMap, version: Version) -> bool {
+    let tokens = |name| {
+        fields
+            .get_all(name)
+            .iter()
+            .filter_map(|value: &http::HeaderValue| value.to_str().ok())
+            .flat_map(|value| value.split(','))
+            .map(|token| token.trim().to_ascii_lowercase())
+    };
+    version == Version::HTTP_11
+        && tokens(CONNECTION).any(|token| token == "upgrade")
+        // Over clear text, HTTP/1.1 stays: the upgrade to HTTP/2 may be ignored (RFC 9110 §7.8).
+        && tokens(UPGRADE).any(|token| token != "h2c")
+}
+
+fn host_of(authority: &Authority) -> &str {
+    authority.host()
+}
+
+fn same_host(one: &str, other: &str) -> bool {
+    let plain = |host: &str| host.trim_end_matches('.').to_ascii_lowercase();
+    plain(one) == plain(other)
+}

@@ -1,0 +1,13 @@
+//! HTTP on both legs.
+
+pub(super) mod agent;
+pub(super) mod body;
+pub(super) mod encoding;
+pub(super) mod exchange;
+pub(super) mod headers;
+pub(super) mod relay;
+pub(super) mod replay;
+pub(super) mod spool;
+pub(super) mod switch;
+pub(super) mod tunnel;
+pub(super) mod upstream;

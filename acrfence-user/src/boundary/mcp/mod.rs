@@ -1,0 +1,152 @@
+//! MCP over HTTP: `tools/call` taken out of request bodies, its answer out of responses.
+
+pub(super) mod answer;
+pub(super) mod events;
+pub(super) mod exchange;
+pub mod jsonrpc;
+pub mod sse;
+
+use std::io;
+
+use http::{Method, Response};
+
+use super::http::body::AgentBody;
+use super::http::encoding;
+use super::http::exchange::{Asked, Leg};
+use super::http::spool::Spooled;
+use super::{TroubleKind, http::headers};
+use crate::words::McpRequest;
+use jsonrpc::{Message, Parsed};
+
+/// What a request turned out to be.
+pub(crate) enum Understood {
+    /// No `tools/call`.
+    Plain {
+        /// JSON-RPC methods in it.
+        rpc: Vec<String>,
+    },
+    /// It must not be sent; this is the answer.
+    Refused(Response<AgentBody>),
+    /// Tool calls, alone or in a batch.
+    Calls(Calls),
+}
+
+/// The messages of a body with at least one tool call.
+pub(crate) struct Calls {
+    pub(crate) messages: Vec<Part>,
+    /// Whether they came as an array.
+    pub(crate) batch: bool,
+}
+
+/// One message of a body.
+pub(crate) enum Part {
+    /// A tool call.
+    Call(Call),
+    /// Anything else, as JSON text, with its method.
+    Other { text: String, method: String },
+}
+
+/// A tool call and what its answer needs.
+pub(crate) struct Call {
+    /// JSON text of the id.
+    pub(crate) id: String,
+    pub(crate) request: McpRequest,
+    /// The whole message as JSON text.
+    pub(crate) text: String,
+}
+
+/// Stands for an answer to the server's own request in lists of methods.
+const RESPONSE: &str = "(response)";
+
+/// Finds out what a request is, from its body alone.
+pub(crate) async fn understand(
+    leg: &Leg,
+    asked: &Asked,
+    body: &mut Spooled,
+) -> io::Result<Understood> {
+    let plain = |rpc| Understood::Plain { rpc };
+    if asked.method != Method::POST {
+        return Ok(plain(Vec::new()));
+    }
+    let bound = leg.shared.limits().rpc;
+    let Some(bytes) = body.in_memory(bound).await? else {
+        return Ok(plain(Vec::new()));
+    };
+    let encodings = encoding::applied(&asked.headers);
+    let decoded;
+    let text = if encodings.is_empty() {
+        &bytes[..]
+    } else {
+        decoded = encoding::decoded(&bytes, &encodings, bound).await;
+        match &decoded {
+            Some(decoded) => decoded.as_slice(),
+            None => return Ok(plain(Vec::new())),
+        }
+    };
+    let (messages, batch) = match jsonrpc::parse(text) {
+        Parsed::NotRpc => return Ok(plain(Vec::new())),
+        Parsed::Ambiguous { id, why } => {
+            leg.trouble(
+                TroubleKind::BadRequest,
+                format!("a JSON-RPC message was refused because {why}: readers would disagree about what it asks for"),
+            );
+            let error = answer::error(
+                id.as_deref(),
+                jsonrpc::INVALID_REQUEST,
+                &format!("ACRFence: {why}; nothing was sent"),
+            );
+            return Ok(Understood::Refused(answer::respond(
+                error,
+                &asked.headers,
+                None,
+            )));
+        }
+        Parsed::Single(message) => (vec![message], false),
+        Parsed::Batch(messages) => (messages, true),
+    };
+    let parts: Vec<Part> = messages
+        .into_iter()
+        .map(|message| part(message, asked))
+        .collect();
+    if parts.iter().any(|part| matches!(part, Part::Call(_))) {
+        return Ok(Understood::Calls(Calls {
+            messages: parts,
+            batch,
+        }));
+    }
+    let rpc: Vec<String> = parts
+        .into_iter()
+        .map(|part| match part {
+            Part::Other { method, .. } => method,
+            Part::Call(call) => call.request.name,
+        })
+        .collect();
+    Ok(plain(rpc))
+}
+
+/// What an MCP server is called: its URL without query.
+pub(crate) fn server_of(url: &str) -> String {
+    url.split(['?', '#']).next().unwrap_or(url).to_owned()
+}
+
+fn part(message: Message<'_>, asked: &Asked) -> Part {
+    let text = message.text.to_owned();
+    match message.tool_call() {
+        Some(call) => Part::Call(Call {
+            id: call.id.to_owned(),
+            request: McpRequest {
+                server: server_of(&asked.url),
+                name: call.name,
+                arguments: call.arguments.unwrap_or("{}").to_owned(),
+                meta: call.meta.map(str::to_owned),
+                extra: call.extra,
+                headers: headers::recorded(&asked.headers),
+            },
+            text,
+        }),
+        None => Part::Other {
+            method: message.method.unwrap_or_else(|| RESPONSE.to_owned()),
+            text,
+        },
+    }
+}

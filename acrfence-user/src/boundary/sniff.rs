@@ -1,0 +1,158 @@
+//! What the first bytes of a connection say it is.
+
+/// What a connection carries.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Carries {
+    /// A TLS handshake.
+    Tls,
+    /// An HTTP/1 request.
+    Http1,
+    /// HTTP/2 with prior knowledge.
+    Http2,
+    /// Something else.
+    Other,
+}
+
+/// The connection preface of HTTP/2 (RFC 9113 §3.4).
+const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+/// A longer first word is no HTTP method.
+const METHOD_MAX: usize = 32;
+
+/// Says what `bytes` begin, or none when more of them are needed.
+pub fn sniff(bytes: &[u8]) -> Option<Carries> {
+    match bytes {
+        [] => None,
+        // Handshake record, version 3.x.
+        [0x16] | [0x16, 0x03] => None,
+        [0x16, 0x03, minor, ..] if *minor <= 4 => Some(Carries::Tls),
+        _ => text(bytes),
+    }
+}
+
+fn text(bytes: &[u8]) -> Option<Carries> {
+    if bytes.starts_with(PREFACE) {
+        return Some(Carries::Http2);
+    }
+    if PREFACE.starts_with(bytes) {
+        return None;
+    }
+    // Empty lines before a request line are to be ignored (RFC 9112 §2.2).
+    let line = {
+        let skip = bytes
+            .iter()
+            .take_while(|b| matches!(b, b'\r' | b'\n'))
+            .count();
+        if skip > 8 {
+            return Some(Carries::Other);
+        }
+        &bytes[skip..]
+    };
+    match line.iter().position(|b| *b == b' ') {
+        Some(0) => Some(Carries::Other),
+        Some(at) if is_method(&line[..at]) => request_line(&line[at + 1..]),
+        Some(_) => Some(Carries::Other),
+        None if line.len() <= METHOD_MAX && is_method(line) => None,
+        None => Some(Carries::Other),
+    }
+}
+
+/// Methods are upper case in practice, and only in upper case can they be told from other words.
+fn is_method(word: &[u8]) -> bool {
+    word.len() <= METHOD_MAX
+        && word
+            .iter()
+            .all(|b| b.is_ascii_uppercase() || matches!(b, b'-' | b'_'))
+}
+
+/// `GET /x HTTP/1.1`: a target that can stand in a request line, then the protocol's name. SMTP's
+/// `HELO name` or a text protocol's `SET key` would otherwise pass.
+fn request_line(target_on: &[u8]) -> Option<Carries> {
+    const VERSION: &[u8] = b" HTTP/1.";
+    const TARGET_MAX: usize = 64 * 1024;
+    if target_on.first().is_some_and(|b| !b.is_ascii_graphic()) {
+        return Some(Carries::Other);
+    }
+    let end = target_on
+        .iter()
+        .position(|b| matches!(b, b' ' | b'\r' | b'\n'));
+    match end {
+        Some(at) => {
+            let rest = &target_on[at..];
+            if rest.starts_with(VERSION) {
+                Some(Carries::Http1)
+            } else if VERSION.starts_with(rest) {
+                None
+            } else {
+                Some(Carries::Other)
+            }
+        }
+        None if target_on.len() > TARGET_MAX => Some(Carries::Other),
+        None => None,
+    }
+}
+
+/// Ports on which the server speaks first, so that waiting for the agent's first bytes is in vain.
+pub(super) fn server_speaks_first(port: u16) -> bool {
+    matches!(
+        port,
+        21 | 22 | 23 | 25 | 110 | 119 | 143 | 587 | 2525 | 3306 | 5900 | 6667
+    )
+}
+
+/// Ports on which TLS begins at once and carries no HTTP.
+pub(super) fn tls_without_http(port: u16) -> bool {
+    matches!(
+        port,
+        465 | 563 | 636 | 853 | 989 | 990 | 992 | 993 | 995 | 5671 | 6697 | 8883
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn beginnings() {
+        for (bytes, carries) in [
+            (&b"\x16\x03\x01\x02\x00"[..], Some(Carries::Tls)),
+            (b"\x16", None),
+            (b"GET / HTTP/1.1\r\n", Some(Carries::Http1)),
+            (b"\r\nPOST /pay HTTP/1.0\r\n", Some(Carries::Http1)),
+            (b"POST http://a/b HTTP/1.1\r\n", Some(Carries::Http1)),
+            (b"CONNECT a:443 HTTP/1.1\r\n", Some(Carries::Http1)),
+            (b"M-SEARCH * HTTP/1.1\r\n", Some(Carries::Http1)),
+            (b"GE", None),
+            (b"GET /long", None),
+            (b"GET / HT", None),
+            (b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", Some(Carries::Http2)),
+            (b"PRI * HTTP/2.0", None),
+            (b"SSH-2.0-OpenSSH_9.2\r\n", Some(Carries::Other)),
+            (b"EHLO example.org\r\n", Some(Carries::Other)),
+            (b"\x00\x00\x00\x08\x04\xd2\x16\x2f", Some(Carries::Other)),
+            (b"*1\r\n$4\r\nPING\r\n", Some(Carries::Other)),
+            (b"get / HTTP/1.1\r\n", Some(Carries::Other)),
+            (b"SET key value\r\n", Some(Carries::Other)),
+        ] {
+            assert_eq!(sniff(bytes), carries, "{}", bytes.escape_ascii());
+        }
+    }
+
+    proptest! {
+        /// Once decided, more bytes change nothing; so the answer does not depend on how the
+        /// bytes were cut into packets.
+        #[test]
+        fn decisions_stand(bytes in proptest::collection::vec(any::<u8>(), 0..64), cut in 0usize..64) {
+            let cut = cut.min(bytes.len());
+            if let Some(early) = sniff(&bytes[..cut]) {
+                prop_assert_eq!(sniff(&bytes), Some(early));
+            }
+        }
+
+        #[test]
+        fn every_request_line_is_http(method in "[A-Z]{1,12}", target in "/[!-~]{0,40}", minor in 0u8..2) {
+            let line = format!("{method} {target} HTTP/1.{minor}\r\n");
+            prop_assert_eq!(sniff(line.as_bytes()), Some(Carries::Http1));
+        }
+    }
+}
