@@ -2,3 +2,4 @@
 
 pub mod inject;
 pub mod pinned;
+pub mod stdio;
