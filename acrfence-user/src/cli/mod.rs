@@ -1,1 +1,3 @@
 //! cli (to come)
+
+pub mod mcp;
