@@ -1,0 +1,106 @@
+//! Reading what the running kernel keeps, at the offsets its BTF told.
+
+use core::ffi::c_void;
+
+use acrfence_common::{EventHeader, EventKind, NO_AGENT, Tracked};
+use aya_ebpf::helpers::{
+    bpf_get_current_pid_tgid, bpf_probe_read_kernel,
+    generated::{bpf_get_current_task, bpf_ktime_get_boot_ns, bpf_probe_read_user},
+};
+
+use crate::maps::{TRACKED, offset};
+
+/// A `struct task_struct *`.
+pub type Task = *const c_void;
+
+/// Reads a `T` at `base + offset`; none when there is nothing.
+#[inline(always)]
+pub fn read<T>(base: *const c_void, offset: usize) -> Option<T> {
+    // SAFETY: the helper checks the address.
+    unsafe { bpf_probe_read_kernel(base.cast::<u8>().wrapping_add(offset).cast::<T>()) }.ok()
+}
+
+/// Reads a pointer at `base + offset`; none when it is null.
+#[inline(always)]
+pub fn pointer(base: *const c_void, offset: usize) -> Option<*const c_void> {
+    read::<*const c_void>(base, offset).filter(|pointer| !pointer.is_null())
+}
+
+/// Reads up to `to.len()` bytes of the current process's memory; gives how many. `N` is the size of
+/// the destination, a power of two: the verifier wants to see the bound.
+#[inline(always)]
+pub fn read_user<const N: usize>(to: *mut [u8; N], from: u64, length: u64) -> Option<u32> {
+    let mut bounded = length;
+    if bounded > N as u64 {
+        bounded = N as u64;
+    }
+    if bounded == 0 {
+        return Some(0);
+    }
+    // SAFETY: the helper checks the address; the destination holds `N` bytes.
+    let result = unsafe { bpf_probe_read_user(to.cast(), bounded as u32, from as *const c_void) };
+    (result == 0).then_some(bounded as u32)
+}
+
+/// The running thread's process.
+#[inline(always)]
+pub fn current_tgid() -> u32 {
+    (bpf_get_current_pid_tgid() >> 32) as u32
+}
+
+/// The running thread.
+#[inline(always)]
+pub fn current_tid() -> u32 {
+    bpf_get_current_pid_tgid() as u32
+}
+
+/// The running thread, as the kernel knows it.
+#[inline(always)]
+pub fn current_task() -> Task {
+    // SAFETY: no arguments.
+    unsafe { bpf_get_current_task() as Task }
+}
+
+/// Nanoseconds since boot.
+#[inline(always)]
+pub fn now() -> u64 {
+    // SAFETY: no arguments.
+    unsafe { bpf_ktime_get_boot_ns() }
+}
+
+/// Start time of the process that `task` is a thread of.
+#[inline(always)]
+pub fn process_start(task: Task) -> Option<u64> {
+    let leader = pointer(task, offset!(task_group_leader))?;
+    read(leader, offset!(task_start_boottime))
+}
+
+/// The agent of the running process; none (after one look-up) when it belongs to none.
+///
+/// An entry of an earlier process with the same pid is taken out.
+#[inline(always)]
+pub fn tracked() -> Option<Tracked> {
+    let tgid = current_tgid();
+    let tracked = *unsafe { TRACKED.get(tgid) }?;
+    if process_start(current_task())? != tracked.start_ns {
+        let _ = TRACKED.remove(tgid);
+        return None;
+    }
+    Some(tracked)
+}
+
+/// The header of a record about the running process.
+#[inline(always)]
+pub fn header(kind: EventKind, tracked: Option<&Tracked>) -> EventHeader {
+    EventHeader {
+        kind: kind as u32,
+        agent: tracked.map_or(NO_AGENT, |t| t.agent),
+        tgid: current_tgid(),
+        tid: current_tid(),
+        start_ns: match tracked {
+            Some(t) => t.start_ns,
+            None => process_start(current_task()).unwrap_or(0),
+        },
+        at_ns: now(),
+    }
+}

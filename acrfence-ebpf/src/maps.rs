@@ -1,0 +1,118 @@
+//! The maps, and what user space sets once at load.
+
+use acrfence_common::{
+    AgentLabel, Birth, Claim, ClientKey, Config, Counters, DropKey, Endpoint, Layout, Listener,
+    SocketRecord, Sort, Tracked, Traffic, TrafficKey,
+};
+use aya_ebpf::macros::map;
+use aya_ebpf::maps::{Array, HashMap, PerCpuArray, RingBuf};
+
+/// Offsets of this kernel; user space overwrites the zeros before the programs are loaded.
+#[unsafe(no_mangle)]
+pub static LAYOUT: Layout = Layout {
+    task_tgid: 0,
+    task_pid: 0,
+    task_flags: 0,
+    task_start_boottime: 0,
+    task_group_leader: 0,
+    task_real_parent: 0,
+    task_children: 0,
+    task_sibling: 0,
+    task_signal: 0,
+    task_exit_code: 0,
+    task_mm: 0,
+    task_files: 0,
+    signal_live: 0,
+    signal_flags: 0,
+    signal_group_exit_code: 0,
+    mm_arg_start: 0,
+    mm_arg_end: 0,
+    mm_env_start: 0,
+    mm_env_end: 0,
+    binprm_filename: 0,
+    files_fdt: 0,
+    fdtable_fd: 0,
+    fdtable_max_fds: 0,
+    file_inode: 0,
+    file_private_data: 0,
+    inode_mode: 0,
+    inode_ino: 0,
+    socket_sk: 0,
+    sock_family: 0,
+    sock_daddr: 0,
+    sock_dport: 0,
+    sock_v6_daddr: 0,
+    sock_cookie: 0,
+    sock_type: 0,
+    sock_protocol: 0,
+    unix_peer: 0,
+    unix_addr: 0,
+    unix_address_len: 0,
+    unix_address_name: 0,
+};
+
+/// Reads one offset. Volatile: the compiler must not believe the zeros above.
+macro_rules! offset {
+    ($field:ident) => {
+        // SAFETY: a plain static, written before the program runs and never after.
+        unsafe { core::ptr::read_volatile(&raw const $crate::maps::LAYOUT.$field) as usize }
+    };
+}
+pub(crate) use offset;
+
+/// Every record for user space. The size is set at load.
+#[map]
+pub static EVENTS: RingBuf = RingBuf::with_byte_size(4 << 20, 0);
+
+/// Tgid → agent. Sized at load so that every process the kernel can have fits in.
+#[map]
+pub static TRACKED: HashMap<u32, Tracked> = HashMap::with_max_entries(32768, 0);
+
+/// Births (and orphans) while user space walks a tree: child tgid → parent.
+#[map]
+pub static BIRTHS: HashMap<u32, Birth> = HashMap::with_max_entries(65536, 0);
+
+/// Socket cookie → where it wanted to go.
+#[map]
+pub static SOCKETS: HashMap<u64, SocketRecord> = HashMap::with_max_entries(65536, 0);
+
+/// A client's own address → where it wanted to go.
+#[map]
+pub static CLIENTS: HashMap<ClientKey, Claim> = HashMap::with_max_entries(65536, 0);
+
+/// Destinations that are not redirected.
+#[map]
+pub static PASSES: HashMap<Endpoint, u32> = HashMap::with_max_entries(1024, 0);
+
+/// Network namespace cookie → where its redirected connections go.
+#[map]
+pub static LISTENERS: HashMap<u64, Listener> = HashMap::with_max_entries(1024, 0);
+
+/// One entry.
+#[map]
+pub static CONFIG: Array<Config> = Array::with_max_entries(1, 0);
+
+/// One entry a [`Sort`].
+#[map]
+pub static COUNTERS: PerCpuArray<Counters> = PerCpuArray::with_max_entries(Sort::COUNT as u32, 0);
+
+/// What was lost of which agent.
+#[map]
+pub static DROPS: HashMap<DropKey, u64> = HashMap::with_max_entries(4096, 0);
+
+/// What was written where.
+#[map]
+pub static TRAFFIC: HashMap<TrafficKey, Traffic> = HashMap::with_max_entries(32768, 0);
+
+/// Agent index → name. Only user space uses it; it lives here to outlive the daemon.
+#[map]
+pub static AGENTS: HashMap<u32, AgentLabel> = HashMap::with_max_entries(4096, 0);
+
+/// The configuration, copied field by field where it is used.
+#[inline(always)]
+pub fn config() -> Option<&'static Config> {
+    CONFIG.get_ptr(0).map(|config| {
+        // SAFETY: array entries live as long as the map.
+        unsafe { &*config }
+    })
+}

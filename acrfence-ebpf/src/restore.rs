@@ -1,0 +1,106 @@
+//! Use of the kernel's restore primitives, by anyone: a tool that restores an agent is usually not
+//! part of the agent.
+
+use acrfence_common::{DropReason, EXEMPT, EventKind, Primitive, RestoreEvent, Sort};
+use aya_ebpf::EbpfContext as _;
+use aya_ebpf::helpers::generated::bpf_sysctl_get_name;
+use aya_ebpf::macros::{cgroup_sysctl, tracepoint};
+use aya_ebpf::programs::{SysctlContext, TracePointContext};
+
+use crate::account;
+use crate::kernel;
+use crate::maps::EVENTS;
+
+/// `clone3(args, size)` with `set_tid`: a process is made under a chosen pid.
+#[tracepoint(category = "syscalls", name = "sys_enter_clone3")]
+pub fn sys_clone3(ctx: TracePointContext) -> u32 {
+    // `struct clone_args`: `set_tid` and `set_tid_size` came with its second version.
+    const SET_TID: u64 = 64;
+    const SECOND_VERSION: u64 = 80;
+    let (args, size) = (argument(&ctx, 0), argument(&ctx, 1));
+    if size < SECOND_VERSION {
+        return 0;
+    }
+    let Some([set_tid, count]) = user::<[u64; 2]>(args + SET_TID) else {
+        return 0;
+    };
+    if count != 0 && set_tid != 0 {
+        let wanted = user::<u32>(set_tid).unwrap_or(0);
+        report(Primitive::SetTid, u64::from(wanted));
+    }
+    0
+}
+
+/// `prctl(PR_SET_MM, what, …)`: a process is given another one's memory layout.
+#[tracepoint(category = "syscalls", name = "sys_enter_prctl")]
+pub fn sys_prctl(ctx: TracePointContext) -> u32 {
+    const PR_SET_MM: u64 = 35;
+    if argument(&ctx, 0) == PR_SET_MM {
+        report(Primitive::SetMm, argument(&ctx, 1));
+    }
+    0
+}
+
+/// `setsockopt(fd, SOL_TCP, TCP_REPAIR, mode, …)`: a connection is taken apart or put together.
+#[tracepoint(category = "syscalls", name = "sys_enter_setsockopt")]
+pub fn sys_setsockopt(ctx: TracePointContext) -> u32 {
+    const SOL_TCP: u64 = 6;
+    const TCP_REPAIR: u64 = 19;
+    if argument(&ctx, 1) == SOL_TCP && argument(&ctx, 2) == TCP_REPAIR {
+        let mode = user::<u32>(argument(&ctx, 3)).unwrap_or(0);
+        report(Primitive::TcpRepair, u64::from(mode));
+    }
+    0
+}
+
+/// A write to `/proc/sys/kernel/ns_last_pid`: the next process gets a chosen pid.
+#[cgroup_sysctl]
+pub fn sysctl_write(ctx: SysctlContext) -> i32 {
+    // SAFETY: the context is valid.
+    if unsafe { (*ctx.sysctl).write } != 0 {
+        const NAME: &[u8; 19] = b"kernel/ns_last_pid\0";
+        let mut name = [0u8; 32];
+        // SAFETY: the helper fills at most the length it is given.
+        let length =
+            unsafe { bpf_sysctl_get_name(ctx.as_ptr().cast(), name.as_mut_ptr().cast(), 32, 0) };
+        if length == NAME.len() as i64 - 1 && name[..19] == *NAME {
+            report(Primitive::LastPid, 0);
+        }
+    }
+    1
+}
+
+#[inline(always)]
+fn report(primitive: Primitive, argument: u64) {
+    let mine = kernel::tracked();
+    if mine.is_some_and(|mine| mine.agent == EXEMPT) {
+        return;
+    }
+    account::seen(Sort::Restore);
+    let header = kernel::header(EventKind::Restore, mine.as_ref());
+    let Some(mut entry) = EVENTS.reserve::<RestoreEvent>(0) else {
+        account::dropped(Sort::Restore, DropReason::RingFull, header.agent);
+        return;
+    };
+    entry.write(RestoreEvent {
+        header,
+        argument,
+        primitive: primitive as u32,
+        zero: 0,
+    });
+    entry.submit(0);
+    account::submitted(Sort::Restore);
+}
+
+#[inline(always)]
+fn user<T: Copy>(from: u64) -> Option<T> {
+    // SAFETY: the helper checks the address; all `T` here are plain numbers.
+    unsafe { aya_ebpf::helpers::bpf_probe_read_user(from as *const T) }.ok()
+}
+
+/// The `n`th argument of the system call (see `write.rs`).
+#[inline(always)]
+fn argument(ctx: &TracePointContext, n: usize) -> u64 {
+    // SAFETY: within the record.
+    unsafe { ctx.read_at(16 + 8 * n) }.unwrap_or(0)
+}

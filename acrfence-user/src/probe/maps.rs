@@ -1,0 +1,207 @@
+//! The kernel's maps, typed.
+
+use acrfence_common::{
+    AgentLabel, Birth, Claim, ClientKey, Config, Counters, DropKey, Endpoint, Listener, Tracked,
+    Traffic, TrafficKey,
+};
+use aya::maps::{Array, HashMap, MapData, MapError, PerCpuArray, RingBuf};
+use aya::{Ebpf, Pod};
+use parking_lot::Mutex;
+
+use super::ProbeError;
+
+/// Every map that outlives a daemon, by name. `EVENTS` is among them.
+pub const PINNED: [&str; 12] = [
+    "EVENTS",
+    "TRACKED",
+    "BIRTHS",
+    "SOCKETS",
+    "CLIENTS",
+    "PASSES",
+    "LISTENERS",
+    "CONFIG",
+    "COUNTERS",
+    "DROPS",
+    "TRAFFIC",
+    "AGENTS",
+];
+
+/// A hash map of the kernel that many threads use.
+pub struct Table<K: Pod, V: Pod>(Mutex<HashMap<MapData, K, V>>);
+
+impl<K: Pod + Eq + std::hash::Hash, V: Pod> Table<K, V> {
+    /// The value of a key.
+    pub fn get(&self, key: &K) -> Result<Option<V>, ProbeError> {
+        match self.0.lock().get(key, 0) {
+            Ok(value) => Ok(Some(value)),
+            Err(MapError::KeyNotFound) => Ok(None),
+            Err(error) => Err(failed("a kernel table could not be read", error)),
+        }
+    }
+
+    /// Sets the value of a key.
+    pub fn set(&self, key: &K, value: &V) -> Result<(), ProbeError> {
+        self.0
+            .lock()
+            .insert(key, value, 0)
+            .map_err(|error| failed("a kernel table could not be written", error))
+    }
+
+    /// Sets the value of a key that has none; gives whether it had none.
+    pub fn add(&self, key: &K, value: &V) -> Result<bool, ProbeError> {
+        const BPF_NOEXIST: u64 = 1;
+        match self.0.lock().insert(key, value, BPF_NOEXIST) {
+            Ok(()) => Ok(true),
+            Err(error) if errno(&error) == Some(libc::EEXIST) => Ok(false),
+            Err(error) => Err(failed("a kernel table could not be written", error)),
+        }
+    }
+
+    /// Takes a key out; gives whether it was there.
+    pub fn remove(&self, key: &K) -> Result<bool, ProbeError> {
+        match self.0.lock().remove(key) {
+            Ok(()) => Ok(true),
+            Err(MapError::KeyNotFound) => Ok(false),
+            Err(error) if errno(&error) == Some(libc::ENOENT) => Ok(false),
+            Err(error) => Err(failed("a kernel table could not be written", error)),
+        }
+    }
+
+    /// All entries. The kernel goes on changing the table meanwhile: what was in it all the time
+    /// is in the answer, once.
+    pub fn entries(&self) -> Result<std::collections::HashMap<K, V>, ProbeError> {
+        let map = self.0.lock();
+        let mut all = std::collections::HashMap::new();
+        for entry in map.iter() {
+            match entry {
+                Ok((key, value)) => {
+                    all.insert(key, value);
+                }
+                // Taken out between the key's and the value's turn.
+                Err(MapError::KeyNotFound) => {}
+                Err(error) => return Err(failed("a kernel table could not be read", error)),
+            }
+        }
+        Ok(all)
+    }
+
+    /// Takes everything out.
+    pub fn clear(&self) -> Result<(), ProbeError> {
+        for key in self.entries()?.into_keys() {
+            self.remove(&key)?;
+        }
+        Ok(())
+    }
+}
+
+/// The maps.
+pub struct Maps {
+    pub tracked: Table<u32, Tracked>,
+    pub births: Table<u32, Birth>,
+    pub clients: Table<ClientKey, Claim>,
+    pub passes: Table<Endpoint, u32>,
+    pub listeners: Table<u64, Listener>,
+    pub drops: Table<DropKey, u64>,
+    pub traffic: Table<TrafficKey, Traffic>,
+    pub agents: Table<u32, AgentLabel>,
+    config: Mutex<Array<MapData, Config>>,
+    counters: PerCpuArray<MapData, Counters>,
+}
+
+impl Maps {
+    /// Takes the maps out of a loaded object. They must live until the programs are loaded.
+    pub fn take(ebpf: &mut Ebpf) -> Result<(Self, RingBuf<MapData>), ProbeError> {
+        let maps = Self {
+            tracked: table(ebpf, "TRACKED")?,
+            births: table(ebpf, "BIRTHS")?,
+            clients: table(ebpf, "CLIENTS")?,
+            passes: table(ebpf, "PASSES")?,
+            listeners: table(ebpf, "LISTENERS")?,
+            drops: table(ebpf, "DROPS")?,
+            traffic: table(ebpf, "TRAFFIC")?,
+            agents: table(ebpf, "AGENTS")?,
+            config: Mutex::new(
+                Array::try_from(take(ebpf, "CONFIG")?).map_err(|e| unusable("CONFIG", &e))?,
+            ),
+            counters: PerCpuArray::try_from(take(ebpf, "COUNTERS")?)
+                .map_err(|e| unusable("COUNTERS", &e))?,
+        };
+        let events =
+            RingBuf::try_from(take(ebpf, "EVENTS")?).map_err(|e| unusable("EVENTS", &e))?;
+        Ok((maps, events))
+    }
+
+    /// What the kernel is told.
+    pub fn config(&self) -> Result<Config, ProbeError> {
+        self.config
+            .lock()
+            .get(&0, 0)
+            .map_err(|error| failed("the kernel's configuration could not be read", error))
+    }
+
+    /// Changes what the kernel is told.
+    pub fn configure(&self, change: impl FnOnce(&mut Config)) -> Result<(), ProbeError> {
+        let mut array = self.config.lock();
+        let mut config = array
+            .get(&0, 0)
+            .map_err(|error| failed("the kernel's configuration could not be read", error))?;
+        change(&mut config);
+        array
+            .set(0, config, 0)
+            .map_err(|error| failed("the kernel's configuration could not be written", error))
+    }
+
+    /// The accounts of one sort, summed up over the CPUs.
+    pub fn counters(&self, sort: u32) -> Result<Counters, ProbeError> {
+        let per_cpu = self
+            .counters
+            .get(&sort, 0)
+            .map_err(|error| failed("the kernel's counters could not be read", error))?;
+        let mut sum = Counters::default();
+        for one in per_cpu.iter() {
+            sum.seen += one.seen;
+            sum.submitted += one.submitted;
+            sum.aggregated += one.aggregated;
+            for (total, part) in sum.dropped.iter_mut().zip(one.dropped) {
+                *total += part;
+            }
+        }
+        Ok(sum)
+    }
+}
+
+fn take(ebpf: &mut Ebpf, name: &str) -> Result<aya::maps::Map, ProbeError> {
+    ebpf.take_map(name)
+        .ok_or_else(|| ProbeError::Object(format!("the map {name} is missing")))
+}
+
+fn table<K: Pod, V: Pod>(ebpf: &mut Ebpf, name: &str) -> Result<Table<K, V>, ProbeError> {
+    HashMap::try_from(take(ebpf, name)?)
+        .map(|map| Table(Mutex::new(map)))
+        .map_err(|error| unusable(name, &error))
+}
+
+fn unusable(name: &str, error: &MapError) -> ProbeError {
+    ProbeError::Object(format!("the map {name} is not usable: {error}"))
+}
+
+fn errno(error: &MapError) -> Option<i32> {
+    match error {
+        MapError::SyscallError(error) => error.io_error.raw_os_error(),
+        _ => None,
+    }
+}
+
+fn failed(what: &str, error: MapError) -> ProbeError {
+    if errno(&error) == Some(libc::E2BIG) {
+        return ProbeError::NoRoom("entries");
+    }
+    let source = match error {
+        MapError::SyscallError(error) => error.io_error,
+        other => std::io::Error::other(other.to_string()),
+    };
+    ProbeError::System {
+        what: what.into(),
+        source,
+    }
+}

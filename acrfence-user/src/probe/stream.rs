@@ -1,0 +1,258 @@
+//! Empties the ring buffer: every record goes into the process table and out to whoever listens.
+
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+use std::time::Duration;
+
+use aya::maps::{MapData, RingBuf};
+use parking_lot::Mutex;
+use tokio::io::Interest;
+use tokio::io::unix::AsyncFd;
+use tokio::sync::broadcast;
+
+use super::event::{Execution, ProbeEvent, What};
+use super::kernel_log::KernelLog;
+use super::proc::{ProcDir, split_texts};
+use super::table::{Facts, Process};
+use super::{Probe, ProbeError};
+use crate::words::{ProcessIdentity, Timestamp};
+
+/// The kernel's side of the events.
+pub struct Drain {
+    ring: Mutex<RingBuf<MapData>>,
+    log: Mutex<Option<KernelLog>>,
+}
+
+impl Drain {
+    pub(super) fn new(ring: RingBuf<MapData>, log: Option<KernelLog>) -> Self {
+        Self {
+            ring: Mutex::new(ring),
+            log: Mutex::new(log),
+        }
+    }
+}
+
+/// Receives what happens.
+pub struct Events {
+    feed: broadcast::Receiver<Arc<ProbeEvent>>,
+}
+
+/// What a receiver gets.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Received {
+    /// Something happened.
+    Event(Arc<ProbeEvent>),
+    /// The receiver was too slow for this many. The process table has them all the same.
+    Missed(u64),
+}
+
+impl Events {
+    pub(super) fn new(feed: broadcast::Receiver<Arc<ProbeEvent>>) -> Self {
+        Self { feed }
+    }
+
+    /// The next; none when the probe is gone.
+    pub async fn next(&mut self) -> Option<Received> {
+        match self.feed.recv().await {
+            Ok(event) => Some(Received::Event(event)),
+            Err(broadcast::error::RecvError::Lagged(count)) => Some(Received::Missed(count)),
+            Err(broadcast::error::RecvError::Closed) => None,
+        }
+    }
+
+    /// The next, if it is there already.
+    pub fn try_next(&mut self) -> Option<Received> {
+        match self.feed.try_recv() {
+            Ok(event) => Some(Received::Event(event)),
+            Err(broadcast::error::TryRecvError::Lagged(count)) => Some(Received::Missed(count)),
+            Err(_) => None,
+        }
+    }
+}
+
+impl Probe {
+    /// Empties the ring buffer whenever the kernel fills it, for ever. Must run somewhere for
+    /// [`Self::events`] to yield anything; the look-ups bring themselves up to date.
+    pub async fn run(&self) -> io::Result<()> {
+        let ring = watch(self.drain.ring.lock().as_fd())?;
+        let log = match self.drain.log.lock().as_ref() {
+            Some(log) => Some(watch(log.as_fd())?),
+            None => None,
+        };
+        let mut sweep = tokio::time::interval(SWEEP);
+        sweep.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        loop {
+            tokio::select! {
+                ready = ring.readable() => {
+                    // Cleared before reading: what comes in meanwhile wakes us again.
+                    ready?.clear_ready();
+                    self.drain();
+                }
+                ready = readable(log.as_ref()) => {
+                    ready?.clear_ready();
+                    if let Some(log) = self.drain.log.lock().as_mut() {
+                        log.flush();
+                    }
+                }
+                _ = sweep.tick() => {
+                    if let Err(error) = self.sweep() {
+                        tracing::warn!(%error, "processes that ended could not be cleared away");
+                    }
+                }
+            }
+        }
+    }
+
+    /// Takes in everything the kernel has reported so far.
+    pub fn drain(&self) {
+        let boot = boot_time();
+        let mut ring = self.drain.ring.lock();
+        // Bounded, so that a storm of events cannot hold a look-up up for ever.
+        for _ in 0..MOST_AT_ONCE {
+            let Some(record) = ring.next() else {
+                return;
+            };
+            let Some(event) = self.decoder.decode(&record, boot) else {
+                tracing::error!(
+                    bytes = record.len(),
+                    "the kernel reported something unknown; are hooks of another version in place?"
+                );
+                continue;
+            };
+            drop(record);
+            let facts = match &event.what {
+                What::Executed(execution) => self.facts(event.process, execution),
+                _ => Facts::default(),
+            };
+            self.table.lock().apply(&event, facts);
+            // Fails when nobody listens.
+            let _ = self.feed.send(Arc::new(event));
+        }
+    }
+
+    /// What is known of a process, up to date with everything it did before this call.
+    pub fn process(&self, identity: ProcessIdentity) -> Option<Process> {
+        self.drain();
+        let known = self.table.lock().get(identity).cloned();
+        let Some(mut process) = known else {
+            let tracked = self.maps.tracked.get(&identity.tgid).ok().flatten()?;
+            if tracked.start_ns != identity.start_ns {
+                return None;
+            }
+            let process = self.read_process(identity, tracked.agent)?;
+            self.table.lock().insert(process.clone());
+            return Some(process);
+        };
+        if process.exited.is_none()
+            && let Some(cwd) = link(ProcDir::of(identity).ok().as_ref(), "cwd")
+        {
+            self.table.lock().moved(identity, cwd.clone());
+            process.cwd = cwd;
+        }
+        Some(process)
+    }
+
+    /// Every process of an agent, oldest first: those that run, and for a while those that ended.
+    pub fn processes(&self, agent: u32) -> Vec<Process> {
+        self.drain();
+        self.table.lock().of_agent(agent)
+    }
+
+    /// Reads everything about a running process.
+    pub(super) fn read_process(&self, identity: ProcessIdentity, agent: u32) -> Option<Process> {
+        let dir = ProcDir::of(identity).ok()?;
+        let stat = dir.stat().ok()?;
+        let argv = dir.read("cmdline", MOST_ARGUMENTS).unwrap_or_default();
+        let env = dir.read("environ", MOST_ENVIRONMENT).unwrap_or_default();
+        Some(Process {
+            identity,
+            agent,
+            parent: None,
+            exe: link(Some(&dir), "exe").unwrap_or(stat.name),
+            argv_truncated: argv.len() as u64 == MOST_ARGUMENTS,
+            argv: split_texts(&argv),
+            cwd: link(Some(&dir), "cwd").unwrap_or_default(),
+            uid: dir.uid().unwrap_or_default(),
+            cgroup: dir.cgroup().unwrap_or_default(),
+            env_truncated: env.len() as u64 == MOST_ENVIRONMENT,
+            env: self.decoder.environment(&env),
+            seen: wall_clock(),
+            exited: None,
+        })
+    }
+
+    /// What `/proc` adds to the report of a program start, if the process is still there.
+    fn facts(&self, identity: ProcessIdentity, execution: &Execution) -> Facts {
+        let Ok(dir) = ProcDir::of(identity) else {
+            return Facts::default();
+        };
+        let whole = |name, limit, cut: bool| {
+            let bytes = cut.then(|| dir.read(name, limit).ok()).flatten()?;
+            ((bytes.len() as u64) < limit && !bytes.is_empty()).then_some(bytes)
+        };
+        Facts {
+            exe: link(Some(&dir), "exe"),
+            cwd: link(Some(&dir), "cwd"),
+            cgroup: dir.cgroup().ok(),
+            argv: whole("cmdline", MOST_ARGUMENTS, execution.argv_truncated)
+                .map(|bytes| split_texts(&bytes)),
+            env: whole("environ", MOST_ENVIRONMENT, execution.env_truncated)
+                .map(|bytes| self.decoder.environment(&bytes)),
+            uid: None,
+        }
+    }
+
+    /// Clears away what is left of processes that ended without the kernel telling us: entries
+    /// that came too late for the exit hook, and totals of channels.
+    pub(super) fn sweep(&self) -> Result<(), ProbeError> {
+        self.clear_ended()?;
+        self.gather_traffic()
+    }
+}
+
+/// Wall clock time.
+pub(super) fn wall_clock() -> Timestamp {
+    Timestamp(clock(nix::time::ClockId::CLOCK_REALTIME))
+}
+
+/// Records taken in by one look-up at most.
+const MOST_AT_ONCE: usize = 100_000;
+const SWEEP: Duration = Duration::from_secs(10);
+const MOST_ARGUMENTS: u64 = 64 << 10;
+const MOST_ENVIRONMENT: u64 = 1 << 20;
+
+/// Wall clock minus time since boot.
+fn boot_time() -> u64 {
+    clock(nix::time::ClockId::CLOCK_REALTIME)
+        .saturating_sub(clock(nix::time::ClockId::CLOCK_BOOTTIME))
+}
+
+fn clock(id: nix::time::ClockId) -> u64 {
+    let Ok(time) = nix::time::clock_gettime(id) else {
+        return 0;
+    };
+    let seconds = u64::try_from(time.tv_sec()).unwrap_or(0);
+    seconds * 1_000_000_000 + u64::try_from(time.tv_nsec()).unwrap_or(0)
+}
+
+fn link(dir: Option<&ProcDir>, name: &str) -> Option<String> {
+    let target = dir?.read_link(name).ok()?;
+    Some(target.to_string_lossy().into_owned())
+}
+
+/// A descriptor that wakes us when the kernel has something to say.
+fn watch(fd: std::os::fd::BorrowedFd<'_>) -> io::Result<AsyncFd<OwnedFd>> {
+    let fd = fd.try_clone_to_owned()?;
+    // SAFETY: an `OwnedFd` stays open and the same for as long as it lives.
+    unsafe { AsyncFd::register_with_interest(fd, Interest::READABLE) }.map_err(Into::into)
+}
+
+async fn readable(
+    fd: Option<&AsyncFd<OwnedFd>>,
+) -> io::Result<tokio::io::unix::AsyncFdReadyGuard<'_, OwnedFd>> {
+    match fd {
+        Some(fd) => fd.readable().await,
+        None => std::future::pending().await,
+    }
+}

@@ -1,0 +1,180 @@
+//! System calls that no crate here wraps.
+
+use std::ffi::CString;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+/// Attaches a program to a cgroup; the link lives as long as the descriptor or its pin.
+pub fn cgroup_link(
+    program: BorrowedFd<'_>,
+    cgroup: BorrowedFd<'_>,
+    attach_type: u32,
+) -> io::Result<OwnedFd> {
+    let attribute = LinkCreate {
+        program: program.as_raw_fd(),
+        target: cgroup.as_raw_fd(),
+        attach_type,
+        ..LinkCreate::default()
+    };
+    bpf(LINK_CREATE, &attribute).map(owned)
+}
+
+/// Puts another program in a cgroup link's place, without a moment in which there is none.
+pub fn replace_program(link: BorrowedFd<'_>, program: BorrowedFd<'_>) -> io::Result<()> {
+    let attribute = LinkUpdate {
+        link: link.as_raw_fd(),
+        program: program.as_raw_fd(),
+        ..LinkUpdate::default()
+    };
+    bpf(LINK_UPDATE, &attribute).map(drop)
+}
+
+/// Gives a link a name in a bpffs.
+pub fn pin(object: BorrowedFd<'_>, path: &Path) -> io::Result<()> {
+    let path = c_path(path)?;
+    let attribute = Object {
+        path: path.as_ptr() as u64,
+        fd: object.as_raw_fd(),
+        flags: 0,
+    };
+    bpf(OBJ_PIN, &attribute).map(drop)
+}
+
+/// Opens what is pinned under a name.
+pub fn open_pin(path: &Path) -> io::Result<OwnedFd> {
+    let path = c_path(path)?;
+    let attribute = Object {
+        path: path.as_ptr() as u64,
+        fd: 0,
+        flags: 0,
+    };
+    bpf(OBJ_GET, &attribute).map(owned)
+}
+
+/// The number the kernel has for the network namespace this process is in.
+pub fn netns_cookie() -> io::Result<u64> {
+    let socket = std::net::UdpSocket::bind(("127.0.0.1", 0))?;
+    let mut cookie = 0u64;
+    let mut length = size_of::<u64>() as libc::socklen_t;
+    // SAFETY: both pointers are valid for the call.
+    let result = unsafe {
+        libc::getsockopt(
+            socket.as_raw_fd(),
+            libc::SOL_SOCKET,
+            SO_NETNS_COOKIE,
+            (&raw mut cookie).cast(),
+            &raw mut length,
+        )
+    };
+    if result < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(cookie)
+}
+
+/// A handle on a process that a later one with the same pid cannot take over.
+pub fn pidfd_open(pid: u32) -> io::Result<OwnedFd> {
+    // SAFETY: plain numbers.
+    let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, pid, 0) };
+    checked(fd).map(owned)
+}
+
+/// A copy of another process's descriptor.
+pub fn pidfd_getfd(process: BorrowedFd<'_>, fd: RawFd) -> io::Result<OwnedFd> {
+    // SAFETY: plain numbers.
+    let fd = unsafe { libc::syscall(libc::SYS_pidfd_getfd, process.as_raw_fd(), fd, 0) };
+    checked(fd).map(owned)
+}
+
+/// Waits until every program run that was under way has ended.
+pub fn wait_for_running_hooks() -> io::Result<()> {
+    const MEMBARRIER_CMD_GLOBAL: libc::c_int = 1;
+    // SAFETY: plain numbers.
+    checked(unsafe { libc::syscall(libc::SYS_membarrier, MEMBARRIER_CMD_GLOBAL, 0, 0) }).map(drop)
+}
+
+/// Takes the lock of a directory for as long as the descriptor lives; none when it is taken.
+pub fn try_lock(directory: &Path) -> io::Result<Option<OwnedFd>> {
+    let file = std::fs::File::open(directory)?;
+    // SAFETY: the descriptor is open.
+    let result = unsafe { libc::flock(file.as_fd().as_raw_fd(), libc::LOCK_EX | libc::LOCK_NB) };
+    if result == 0 {
+        return Ok(Some(file.into()));
+    }
+    let error = io::Error::last_os_error();
+    if error.kind() == io::ErrorKind::WouldBlock {
+        Ok(None)
+    } else {
+        Err(error)
+    }
+}
+
+/// Whether a directory lies in a bpffs.
+pub fn is_bpffs(directory: &Path) -> io::Result<bool> {
+    let stat = nix::sys::statfs::statfs(directory)?;
+    Ok(stat.filesystem_type() == nix::sys::statfs::FsType(BPF_FS_MAGIC))
+}
+
+const OBJ_PIN: libc::c_int = 6;
+const OBJ_GET: libc::c_int = 7;
+const LINK_CREATE: libc::c_int = 28;
+const LINK_UPDATE: libc::c_int = 29;
+const SO_NETNS_COOKIE: libc::c_int = 71;
+const BPF_FS_MAGIC: libc::c_long = 0xcafe_4a11;
+
+/// The parts of `union bpf_attr` that are used here.
+#[repr(C)]
+#[derive(Default)]
+struct LinkCreate {
+    program: RawFd,
+    target: RawFd,
+    attach_type: u32,
+    flags: u32,
+}
+
+#[repr(C)]
+#[derive(Default)]
+struct LinkUpdate {
+    link: RawFd,
+    program: RawFd,
+    flags: u32,
+    old_program: RawFd,
+}
+
+#[repr(C)]
+struct Object {
+    path: u64,
+    fd: RawFd,
+    flags: u32,
+}
+
+fn bpf<T>(command: libc::c_int, attribute: &T) -> io::Result<libc::c_long> {
+    // SAFETY: the attribute is valid for the call, and its size is given.
+    checked(unsafe {
+        libc::syscall(
+            libc::SYS_bpf,
+            command,
+            std::ptr::from_ref(attribute),
+            size_of::<T>(),
+        )
+    })
+}
+
+fn checked(result: libc::c_long) -> io::Result<libc::c_long> {
+    if result < 0 {
+        Err(io::Error::last_os_error())
+    } else {
+        Ok(result)
+    }
+}
+
+fn owned(fd: libc::c_long) -> OwnedFd {
+    // SAFETY: the kernel just made this descriptor for us. It is a `c_int` widened.
+    unsafe { OwnedFd::from_raw_fd(fd as RawFd) }
+}
+
+fn c_path(path: &Path) -> io::Result<CString> {
+    CString::new(path.as_os_str().as_bytes()).map_err(|_| io::ErrorKind::InvalidInput.into())
+}

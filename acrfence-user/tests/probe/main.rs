@@ -1,0 +1,14 @@
+//! The probe against the running kernel. Needs root, and fails without.
+//!
+//! Every test has a cgroup, a pin directory and listeners of its own, so they run side by side.
+
+mod connections;
+mod drops;
+mod exec;
+mod fence;
+mod redirect;
+mod refusals;
+mod restore;
+mod takeover;
+mod tree;
+mod writes;

@@ -1,0 +1,369 @@
+"""A process that does what a test tells it, line by line: each line is a JSON string of Python code,
+each answer a line of JSON."""
+import ctypes
+import errno
+import json
+import os
+import signal
+import socket
+import struct
+import sys
+import threading
+import time
+
+libc = ctypes.CDLL(None, use_errno=True)
+kept = []  # what must stay open
+
+
+def family(host):
+    return socket.AF_INET6 if ":" in host else socket.AF_INET
+
+
+def tcp(host, port, say=None, timeout=10):
+    """Connects; gives the peer's name and the first line the other end says."""
+    s = socket.socket(family(host), socket.SOCK_STREAM)
+    s.settimeout(timeout)
+    s.connect((host, port))
+    peer = s.getpeername()
+    if say is not None:
+        s.sendall(say.encode() + b"\n")
+    heard = s.makefile().readline().strip()
+    s.close()
+    return {"peer": [peer[0], peer[1]], "heard": heard}
+
+
+def keep_tcp(host, port):
+    s = socket.create_connection((host, port), timeout=10)
+    kept.append(s)
+    return s.fileno()
+
+
+def nonblocking(host, port):
+    """Connects without waiting; asks for the peer's name once it is there."""
+    import select
+
+    s = socket.socket(family(host), socket.SOCK_STREAM)
+    s.setblocking(False)
+    result = s.connect_ex((host, port))
+    select.select([], [s], [], 10)
+    error = s.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+    peer = s.getpeername()
+    s.close()
+    return {"started": errno.errorcode.get(result, "OK"), "error": error, "peer": peer[:2]}
+
+
+def in_child(f):
+    """Runs `f` in a child process; gives its result."""
+    r, w = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        os.close(r)
+        try:
+            answer = {"ok": f()}
+        except OSError as e:
+            answer = {"errno": errno.errorcode.get(e.errno, str(e))}
+        os.write(w, json.dumps(answer).encode() + b"\n")
+        os._exit(0)
+    os.close(w)
+    with os.fdopen(r, "rb") as pipe:
+        answer = json.loads(pipe.readline())
+    os.waitpid(pid, 0)
+    return answer
+
+
+def in_daemon(f):
+    """Runs `f` in a process that has forked twice, left the session and lost its parent."""
+    r, w = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        os.setsid()
+        if os.fork() != 0:
+            os._exit(0)
+        while os.getppid() == os.getpgrp():
+            pass
+        try:
+            answer = {"ok": f(), "pid": os.getpid()}
+        except OSError as e:
+            answer = {"errno": errno.errorcode.get(e.errno, str(e))}
+        os.write(w, json.dumps(answer).encode() + b"\n")
+        os._exit(0)
+    os.close(w)
+    os.waitpid(pid, 0)
+    with os.fdopen(r, "rb") as pipe:
+        return json.loads(pipe.readline())
+
+
+def in_thread(f):
+    answer = []
+
+    def run():
+        try:
+            answer.append({"ok": f(), "tid": threading.get_native_id()})
+        except OSError as e:
+            answer.append({"errno": errno.errorcode.get(e.errno, str(e))})
+
+    t = threading.Thread(target=run)
+    t.start()
+    t.join()
+    return answer[0]
+
+
+def sleeper():
+    """A child that only waits; gives its pid."""
+    pid = os.fork()
+    if pid == 0:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        while True:
+            signal.pause()
+    return pid
+
+
+def end(pid, sig=signal.SIGKILL):
+    os.kill(pid, sig)
+    return os.waitpid(pid, 0)[1]
+
+
+def run(argv, env=None, path=None):
+    """Forks and executes; gives the pid and the status."""
+    pid = os.fork()
+    if pid == 0:
+        try:
+            os.execve(path or argv[0], argv, env if env is not None else dict(os.environ))
+        except OSError:
+            os._exit(127)
+    return [pid, os.waitpid(pid, 0)[1]]
+
+
+def clone_at(pid, argv):
+    """Starts a program under a chosen pid (clone3 with set_tid); gives that pid."""
+    tids = (ctypes.c_int32 * 1)(pid)
+    args = (ctypes.c_uint64 * 11)()
+    args[4] = signal.SIGCHLD
+    args[8] = ctypes.addressof(tids)
+    args[9] = 1
+    path = argv[0].encode()
+    c_argv = (ctypes.c_char_p * (len(argv) + 1))(*[a.encode() for a in argv], None)
+    c_env = (ctypes.c_char_p * 1)(None)
+    got = libc.syscall(435, ctypes.byref(args), 88)
+    if got == 0:
+        libc.execve(path, c_argv, c_env)
+        libc._exit(127)
+    if got < 0:
+        raise OSError(ctypes.get_errno(), "clone3")
+    return got
+
+
+def udp(host, port, connect):
+    s = socket.socket(family(host), socket.SOCK_DGRAM)
+    if connect:
+        s.connect((host, port))
+    else:
+        s.sendto(b"x", (host, port))
+    s.close()
+
+
+def fast_open(host, port):
+    """Connects and sends in one call."""
+    s = socket.socket(family(host), socket.SOCK_STREAM)
+    s.sendto(b"hello\n", 0x20000000, (host, port))
+    peer = s.getpeername()
+    heard = s.makefile().readline().strip()
+    s.close()
+    return {"peer": peer[:2], "heard": heard}
+
+
+def storm(workers, births):
+    """Children that, at a byte on the pipe that is given back, make orphans: each forks a child
+    that forks a grandchild and ends at once. The grandchildren stay."""
+    go_r, go_w = os.pipe()
+    done_r, done_w = os.pipe()
+    for _ in range(workers):
+        if os.fork() == 0:
+            os.close(go_w)
+            os.read(go_r, 1)
+            for _ in range(births):
+                pid = os.fork()
+                if pid == 0:
+                    if os.fork() == 0:
+                        while True:
+                            signal.pause()
+                    os._exit(0)
+                os.waitpid(pid, 0)
+            os.write(done_w, b"x")
+            while True:
+                signal.pause()
+    return [go_w, done_r]
+
+
+def pipe_write(data):
+    with_pipe(lambda w: os.write(w, data))
+
+
+def with_pipe(f):
+    r, w = os.pipe()
+    try:
+        return f(w)
+    finally:
+        os.close(r)
+        os.close(w)
+
+
+def pair_write(data):
+    with_pair(lambda s: s.send(data))
+
+
+def with_pair(f):
+    a, b = socket.socketpair()
+    try:
+        return f(a)
+    finally:
+        a.close()
+        b.close()
+
+
+def unix_write(path, data):
+    s = socket.socket(socket.AF_UNIX)
+    s.connect(path)
+    s.sendall(data)
+    s.close()
+
+
+def keep_quic():
+    s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    s.connect(("127.0.0.1", 443))
+    kept.append(s)
+
+
+def keep_listener():
+    s = socket.socket()
+    s.bind(("127.0.0.1", 0))
+    s.listen()
+    kept.append(s)
+
+
+def drained(s):
+    """Reads to the end, past the greeting."""
+    s.settimeout(10)
+    rest = b""
+    while chunk := s.recv(100):
+        rest += chunk
+    return rest.replace(b"target\n", b"").decode()
+
+
+def relay_child():
+    """A child that is told what to do by `relay`."""
+    global relay_pipes
+    to_r, to_w = os.pipe()
+    from_r, from_w = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        out = os.fdopen(from_w, "w")
+        for line in os.fdopen(to_r):
+            print(json.dumps(eval(json.loads(line), globals())), file=out, flush=True)
+        os._exit(0)
+    relay_pipes = (os.fdopen(to_w, "w"), os.fdopen(from_r))
+    return pid
+
+
+def relay(code):
+    print(json.dumps(code), file=relay_pipes[0], flush=True)
+    return json.loads(relay_pipes[1].readline())
+
+
+def unshare_net():
+    if libc.unshare(0x40000000) != 0:
+        raise OSError(ctypes.get_errno(), "unshare")
+
+
+def lone_thread(f):
+    """A process whose first thread has ended; another one runs `f`. Gives its status."""
+    pid = os.fork()
+    if pid == 0:
+        me = os.getpid()
+
+        def run():
+            while open(f"/proc/self/task/{me}/stat").read().rsplit(")")[1].split()[0] != "Z":
+                time.sleep(0.001)
+            f()
+            os._exit(7)
+
+        threading.Thread(target=run).start()
+        # Ends this thread alone.
+        libc.syscall(93 if os.uname().machine == "aarch64" else 60, 0)
+    return os.waitpid(pid, 0)[1]
+
+
+def waiting_thread():
+    ready = threading.Event()
+    ids = []
+
+    def run():
+        ids.append(threading.get_native_id())
+        ready.set()
+        time.sleep(600)
+
+    threading.Thread(target=run, daemon=True).start()
+    ready.wait()
+    return ids[0]
+
+
+def exec_by_thread(argv):
+    pid = os.fork()
+    if pid == 0:
+        threading.Thread(target=lambda: os.execv(argv[0], argv)).start()
+        while True:
+            time.sleep(1)
+    return os.waitpid(pid, 0)[1]
+
+
+def zombie():
+    pid = os.fork()
+    if pid == 0:
+        os._exit(0)
+    os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
+    return pid
+
+
+def write_last_pid():
+    with open("/proc/sys/kernel/ns_last_pid") as f:
+        last = f.read()
+    with open("/proc/sys/kernel/ns_last_pid", "w") as f:
+        f.write(last)
+
+
+def set_mm():
+    """Sets the start of the arguments to what it is."""
+    start = open("/proc/self/stat").read().rsplit(")", 1)[1].split()[45]
+    libc.prctl(35, 8, ctypes.c_ulong(int(start)), 0, 0)
+
+
+def tcp_repair():
+    s = socket.socket()
+    s.setsockopt(socket.SOL_TCP, 19, 1)
+    s.close()
+
+
+def ordinary_calls():
+    libc.prctl(15, b"puppet", 0, 0, 0)
+    s = socket.socket()
+    s.setsockopt(socket.SOL_TCP, socket.TCP_NODELAY, 1)
+    s.close()
+
+
+def main():
+    for line in sys.stdin:
+        code = json.loads(line)
+        try:
+            try:
+                answer = {"ok": eval(code, globals())}
+            except SyntaxError:
+                exec(code, globals())
+                answer = {"ok": None}
+        except OSError as e:
+            answer = {"errno": errno.errorcode.get(e.errno, str(e))}
+        except Exception as e:  # reported to the test, which fails
+            answer = {"error": repr(e)}
+        print(json.dumps(answer), flush=True)
+
+
+main()
