@@ -6,6 +6,7 @@
 #![no_std]
 
 mod event;
+mod gate;
 mod layout;
 mod table;
 
@@ -13,6 +14,7 @@ pub use event::{
     ConnectEvent, EventHeader, EventKind, ExecEvent, ExecFlags, ExecHead, ExitEvent, ForkEvent,
     LargeExec, RestoreEvent, SmallExec, WriteEvent,
 };
+pub use gate::{GateConfig, GateEntry, GateEvent, GateOutcome, GateWhy, ProgramName};
 pub use layout::Layout;
 pub use table::{
     AgentLabel, Birth, Captures, Channel, Claim, ClientKey, Config, Counters, DropKey, DropReason,
@@ -22,7 +24,7 @@ pub use table::{
 
 /// Changes whenever the layout or meaning of anything here changes; programs and maps that are
 /// pinned with another number are not taken over.
-pub const ABI: u32 = 1;
+pub const ABI: u32 = 2;
 
 /// Agent index of a process that is exempt: the daemon itself. Never fenced, never inherited.
 pub const EXEMPT: u32 = u32::MAX;

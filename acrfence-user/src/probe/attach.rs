@@ -60,6 +60,10 @@ impl Probe {
             config.daemon_netns = netns;
             config.cgroup = cgroup_id;
         })?;
+        maps.configure_gate(acrfence_common::GateConfig {
+            served: 0,
+            open_when_down: u32::from(settings.daemon_down == DaemonDown::Open),
+        })?;
         maps.births.clear()?;
         maps.listeners.clear()?;
         let same_cgroup = before.cgroup == cgroup_id;
