@@ -174,11 +174,8 @@ fn has_pipes_of_its_own(task: Task) -> Option<bool> {
     if is_shell(parent) {
         return Some(false);
     }
-    let Some(files) = pointer(parent, offset!(task_files)) else {
-        return Some(true);
-    };
-    let same = |own: *const c_void, number| file(files, number) == Some(own);
-    Some(!same(input, 0) && !same(output, 1))
+    let files = pointer(parent, offset!(task_files)).unwrap_or(core::ptr::null());
+    Some(file(files, 0) != input && file(files, 1) != output)
 }
 
 /// The open file of a descriptor that is a pipe or a unix socket.
@@ -189,7 +186,7 @@ fn channel(files: *const c_void, number: usize) -> Option<*const c_void> {
     const S_IFSOCK: u16 = 0o140_000;
     const AF_UNIX: u16 = 1;
 
-    let file = file(files, number)?;
+    let file = file(files, number);
     let inode = pointer(file, offset!(file_inode))?;
     let format = read::<u16>(inode, offset!(inode_mode))? & S_IFMT;
     if format == S_IFIFO {
@@ -203,72 +200,81 @@ fn channel(files: *const c_void, number: usize) -> Option<*const c_void> {
     (read::<u16>(sock, offset!(sock_family))? == AF_UNIX).then_some(file)
 }
 
+/// The open file of a descriptor; null when there is none.
 #[inline(always)]
-fn file(files: *const c_void, number: usize) -> Option<*const c_void> {
-    let table = pointer(files, offset!(files_fdt))?;
-    if number as u32 >= read::<u32>(table, offset!(fdtable_max_fds))? {
-        return None;
-    }
-    let slots = pointer(table, offset!(fdtable_fd))?;
-    pointer(slots, number * size_of::<usize>())
+fn file(files: *const c_void, number: usize) -> *const c_void {
+    let found = pointer(files, offset!(files_fdt)).and_then(|table| {
+        if number as u32 >= read::<u32>(table, offset!(fdtable_max_fds))? {
+            return None;
+        }
+        let slots = pointer(table, offset!(fdtable_fd))?;
+        pointer(slots, number * size_of::<usize>())
+    });
+    // Not an option: comparing two of them, the compiler reads what the verifier takes for unset.
+    found.unwrap_or(core::ptr::null())
 }
 
 #[inline(always)]
 fn is_shell(task: Task) -> bool {
-    let Some(comm) = read::<[u8; 16]>(task, offset!(task_comm)) else {
-        return false;
-    };
     let mut name = ProgramName { bytes: [0; 32] };
-    let mut over = false;
-    for (to, from) in name.bytes.iter_mut().zip(comm) {
-        over |= from == 0;
-        *to = if over { 0 } else { from };
-    }
-    GATE_SHELLS.get_ptr(name).is_some()
+    let comm = task.cast::<u8>().wrapping_add(offset!(task_comm));
+    // SAFETY: the helper checks the address; the destination holds 32 bytes, and `comm` 16.
+    let length = unsafe {
+        bpf_probe_read_kernel_str((&raw mut name.bytes).cast(), 16, comm.cast())
+    };
+    length > 0 && GATE_SHELLS.get_ptr(name).is_some()
 }
 
 /// Whether policy names the program: by the name it was started by, or by that of its file (a link
 /// may be called anything).
 #[inline(always)]
 fn is_named(binprm: *const c_void) -> Option<bool> {
-    let text = GATE_TEXT.get_ptr_mut(0)?;
-    let filename = pointer(binprm, offset!(binprm_filename))?;
-    if is_command(text, filename)? {
-        return Some(true);
-    }
     let file = pointer(binprm, offset!(binprm_file))?;
     let dentry = pointer(file, offset!(file_dentry))?;
-    is_command(text, pointer(dentry, offset!(dentry_name))?)
+    if is_command(pointer(dentry, offset!(dentry_name))?) {
+        return Some(true);
+    }
+    let path = pointer(binprm, offset!(binprm_filename))?;
+    let start = base_name(path)?;
+    Some(is_command(path.cast::<u8>().wrapping_add(start).cast()))
 }
 
+/// Where the last part of a path begins.
 #[inline(always)]
-fn is_command(text: *mut [u8; 4096], name: *const c_void) -> Option<bool> {
+fn base_name(path: *const c_void) -> Option<usize> {
+    let text = GATE_TEXT.get_ptr_mut(0)?;
     // SAFETY: the helper checks the address; the text holds more than that.
-    let length = unsafe { bpf_probe_read_kernel_str(text.cast(), LONGEST_PATH as u32, name) };
+    let length = unsafe { bpf_probe_read_kernel_str(text.cast(), LONGEST_PATH as u32, path) };
     if length <= 0 {
         return None;
     }
-    // SAFETY: a map value that only this CPU uses while the program runs.
-    let bytes = unsafe { &*text };
-    let mut start = 0usize;
-    for at in 0..LONGEST_PATH {
-        if bytes[at] == 0 {
-            break;
+    // SAFETY: a map value that only this CPU uses while the program runs. The start is kept in it
+    // as well: of what lies there the verifier believes nothing, and so need not follow the loop
+    // once for every place where a slash may be.
+    unsafe {
+        let start = text.cast::<u16>().add(LONGEST_PATH);
+        start.write_volatile(0);
+        for at in 0..LONGEST_PATH {
+            let byte = text.cast::<u8>().add(at).read();
+            if byte == 0 {
+                break;
+            }
+            if byte == b'/' {
+                start.write_volatile(at as u16 + 1);
+            }
         }
-        if bytes[at] == b'/' {
-            start = at + 1;
-        }
+        Some(usize::from(start.read_volatile()) & (LONGEST_PATH - 1))
     }
+}
+
+#[inline(always)]
+fn is_command(name: *const c_void) -> bool {
     let mut program = ProgramName { bytes: [0; 32] };
-    for at in 0..32 {
-        let byte = bytes[(start + at) & (LONGEST_PATH * 2 - 1)];
-        if byte == 0 {
-            return Some(GATE_COMMANDS.get_ptr(program).is_some());
-        }
-        program.bytes[at] = byte;
-    }
-    // Longer than any that policy can name.
-    Some(false)
+    // A longer name is cut; user space looks at the whole of it.
+    // SAFETY: the helper checks the address; the destination holds 32 bytes.
+    let length =
+        unsafe { bpf_probe_read_kernel_str((&raw mut program.bytes).cast(), 32, name) };
+    length > 0 && GATE_COMMANDS.get_ptr(program).is_some()
 }
 
 const LONGEST_PATH: usize = 256;

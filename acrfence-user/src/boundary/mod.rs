@@ -138,4 +138,6 @@ pub enum TroubleKind {
     ClientCertificateWanted,
     /// The agent sent something that is no valid TLS or HTTP, or that must be refused.
     BadRequest,
+    /// A stdio server or command could not be stopped at its exec.
+    NotGated,
 }

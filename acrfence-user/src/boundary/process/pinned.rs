@@ -4,6 +4,8 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 
 use nix::unistd::Pid;
+use tokio::io::Interest;
+use tokio::io::unix::AsyncFd;
 
 use crate::words::ProcessIdentity;
 
@@ -45,6 +47,14 @@ impl Process {
         }
     }
 
+    /// Another handle on the same process.
+    pub fn duplicate(&self) -> io::Result<Self> {
+        Ok(Self {
+            pid: self.pid,
+            fd: self.fd.try_clone()?,
+        })
+    }
+
     /// Its process id, valid as long as it has not been reaped.
     pub fn pid(&self) -> Pid {
         self.pid
@@ -55,6 +65,14 @@ impl Process {
         // SAFETY: pidfd_getfd takes three integers and touches no memory of ours.
         let fd = unsafe { libc::syscall(libc::SYS_pidfd_getfd, self.fd.as_raw_fd(), number, 0) };
         owned(fd)
+    }
+
+    /// Waits until it has ended.
+    pub async fn ended(&self) -> io::Result<()> {
+        let copy = self.fd.try_clone()?;
+        // SAFETY: an OwnedFd is open, and stays the same descriptor until it is dropped.
+        let watch = unsafe { AsyncFd::register_with_interest(copy, Interest::READABLE) }?;
+        watch.readable().await.map(drop)
     }
 
     /// Sends it a signal.

@@ -122,7 +122,7 @@ impl GateError {
 
 /// A process held at its first instruction.
 ///
-/// Ends with [`Self::release`] or [`Self::exit`]; dropped without either, the process is killed.
+/// Ends with [`Self::release`], [`Self::exit`] or [`Self::stand`]; dropped without either, the process is killed.
 /// Bound to the thread that seized it, as ptrace is.
 #[derive(Debug)]
 pub struct Held<'p> {
@@ -193,6 +193,19 @@ impl<'p> Held<'p> {
         trace::set_registers(pid, self.registers).map_err(|why| self.lost("ptrace", why))?;
         trace::set_signal_mask(pid, self.mask).map_err(|why| self.lost("ptrace", why))?;
         self.let_go(&stops)
+    }
+
+    /// Puts it back where it was: stopped, and traced by nobody.
+    pub fn stand(mut self) -> Result<(), GateError> {
+        self.requeue_signals()?;
+        let pid = self.process.pid();
+        self.uncover()?;
+        trace::set_registers(pid, self.registers).map_err(|why| self.lost("ptrace", why))?;
+        trace::set_signal_mask(pid, self.mask).map_err(|why| self.lost("ptrace", why))?;
+        let _ = self.process.signal(libc::SIGSTOP);
+        trace::detach(pid).map_err(|why| self.lost("ptrace", why))?;
+        self.over = true;
+        Ok(())
     }
 
     /// Ends it with an exit status; its program never runs.

@@ -76,6 +76,11 @@ impl Source {
         Ok(length)
     }
 
+    /// Whether something can be read now: bytes or the end.
+    pub fn has_more(&self) -> bool {
+        is_ready(self.0.fd.get_ref().as_fd(), PollFlags::POLLIN).unwrap_or(true)
+    }
+
     /// Moves some bytes to `sink`, inside the kernel where it can; none at the end of the stream.
     ///
     /// When the future is dropped, bytes may be lost; an error of kind `BrokenPipe` comes from the
@@ -145,25 +150,27 @@ impl Sink {
         self
     }
 
+    /// Writes some of it; gives how much. Nothing was written when the future is dropped.
+    pub async fn write(&self, bytes: &[u8]) -> io::Result<usize> {
+        self.end
+            .fd
+            .async_io(Interest::WRITABLE, |fd| {
+                let sent = if self.end.is_socket {
+                    let flags = MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_NOSIGNAL;
+                    send(fd.as_raw_fd(), bytes, flags)
+                } else {
+                    nix::unistd::write(fd, bytes)
+                };
+                sent.map_err(io::Error::from)
+            })
+            .await
+    }
+
     /// Writes all of it. When the future is dropped, some may have been written.
     pub async fn write_all(&self, bytes: &[u8]) -> Result<(), Broken> {
         let mut written = 0;
         while written < bytes.len() {
-            let rest = &bytes[written..];
-            let done = self
-                .end
-                .fd
-                .async_io(Interest::WRITABLE, |fd| {
-                    let sent = if self.end.is_socket {
-                        let flags = MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_NOSIGNAL;
-                        send(fd.as_raw_fd(), rest, flags)
-                    } else {
-                        nix::unistd::write(fd, rest)
-                    };
-                    sent.map_err(io::Error::from)
-                })
-                .await;
-            match done {
+            match self.write(&bytes[written..]).await {
                 Ok(length) => written += length,
                 Err(error) => return Err(Broken { written, error }),
             }
