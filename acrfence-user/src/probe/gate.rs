@@ -2,9 +2,10 @@
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
+use std::path::Path;
 
 use acrfence_common::{GateConfig, GateEntry, GateEvent, GateOutcome, ProgramName};
-use aya::maps::{MapData, RingBuf};
+use aya::maps::{Array, HashMap, Map, MapData, RingBuf};
 
 use super::{DaemonDown, Probe, ProbeError};
 use crate::words::ProcessIdentity;
@@ -148,16 +149,7 @@ impl Probe {
             .gates
             .entries()?
             .into_iter()
-            .filter(|(_, entry)| entry.at_gate != 0)
-            .map(|(tgid, entry)| Standing {
-                process: ProcessIdentity {
-                    tgid,
-                    start_ns: entry.start_ns,
-                },
-                agent: entry.agent,
-                why: entry.why,
-                since_ns: entry.at_ns,
-            })
+            .filter_map(|(tgid, entry)| standing(tgid, &entry))
             .collect();
         standing.sort_by_key(|standing| standing.since_ns);
         Ok(standing)
@@ -169,6 +161,70 @@ impl Probe {
             open_when_down: u32::from(self.settings.daemon_down == DaemonDown::Open),
         })
     }
+}
+
+/// The gate of a daemon that is gone: what hooks and maps below a pin directory still hold.
+pub struct Abandoned {
+    config: Array<MapData, GateConfig>,
+    gates: HashMap<MapData, u32, GateEntry>,
+}
+
+impl Abandoned {
+    /// Opens it. Do so while the daemon lives: afterwards its pins may be taken away.
+    pub fn open(pin_directory: &Path) -> Result<Self, ProbeError> {
+        let open = |name: &str| {
+            MapData::from_pin(pin_directory.join(name)).map_err(|error| ProbeError::System {
+                what: format!("the gate's map {name} cannot be opened"),
+                source: io::Error::other(error.to_string()),
+            })
+        };
+        let unusable = |error: aya::maps::MapError| ProbeError::Object(error.to_string());
+        Ok(Self {
+            config: Array::try_from(Map::Array(open("GATE_CONFIG")?)).map_err(unusable)?,
+            gates: HashMap::try_from(Map::HashMap(open("GATES")?)).map_err(unusable)?,
+        })
+    }
+
+    /// Whether a daemon serves the gate.
+    pub fn is_served(&self) -> bool {
+        self.config
+            .get(&0, 0)
+            .is_ok_and(|config| config.served != 0)
+    }
+
+    /// Whether processes of interest run while nobody serves the gate.
+    pub fn is_open(&self) -> bool {
+        self.config
+            .get(&0, 0)
+            .is_ok_and(|config| config.open_when_down != 0)
+    }
+
+    /// Everybody who stands at the gate.
+    pub fn at_gate(&self) -> Vec<Standing> {
+        self.gates
+            .iter()
+            .filter_map(Result::ok)
+            .filter_map(|(tgid, entry)| standing(tgid, &entry))
+            .collect()
+    }
+
+    /// A process has left the gate.
+    pub fn left(&mut self, process: ProcessIdentity) {
+        // Gone with its process, if not by us.
+        let _ = self.gates.remove(&process.tgid);
+    }
+}
+
+fn standing(tgid: u32, entry: &GateEntry) -> Option<Standing> {
+    (entry.at_gate != 0).then_some(Standing {
+        process: ProcessIdentity {
+            tgid,
+            start_ns: entry.start_ns,
+        },
+        agent: entry.agent,
+        why: entry.why,
+        since_ns: entry.at_ns,
+    })
 }
 
 fn replace<'a>(

@@ -58,7 +58,7 @@ pub use connections::OpenConnection;
 pub use doctor::{Check, Report, State, doctor};
 pub use error::ProbeError;
 pub use event::{Execution, ExitStatus, ProbeEvent, What, Write};
-pub use gate::{GateQueue, Gated, Standing};
+pub use gate::{Abandoned, GateQueue, Gated, Standing};
 pub use stream::{Events, Received};
 pub use table::Process;
 pub use track::Membership;

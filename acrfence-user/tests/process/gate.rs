@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use acrfence_user::boundary::process::gate::{Gatekeeper, Serving, Settings, Watched, serve};
-use acrfence_user::probe::{GateWhy, Probe};
+use acrfence_user::probe::{DaemonDown, GateWhy, Probe};
 
 use crate::fence::{Place, Puppet};
 use crate::judge::{Court, Judge};
@@ -26,9 +26,13 @@ impl Gate {
     }
 
     pub fn with(tweak: impl FnOnce(&mut Settings)) -> Self {
-        let place = Place::new();
+        Self::at(Place::new(), DaemonDown::Closed, tweak)
+    }
+
+    pub fn at(place: Place, down: DaemonDown, tweak: impl FnOnce(&mut Settings)) -> Self {
         let mut probe_settings = place.settings();
         probe_settings.captures = 0;
+        probe_settings.daemon_down = down;
         let probe = Arc::new(Probe::attach(probe_settings).unwrap_or_else(|e| panic!("{e}")));
         let folder = tempfile::tempdir().unwrap();
         let bundle = folder.path().join("bundle.pem");

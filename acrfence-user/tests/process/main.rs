@@ -7,4 +7,5 @@ mod gate;
 mod judge;
 
 mod commands;
+mod death;
 mod stdio;

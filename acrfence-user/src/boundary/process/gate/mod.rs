@@ -7,15 +7,17 @@
 //! - Everything else runs at once.
 //!
 //! Nobody stays: whoever stands at the gate longer than a bound without being decided about is let
-//! run or killed, as policy says.
+//! run or killed, as policy says; and should the daemon die, a [`Warden`] sees to it.
 
 mod hands;
 mod keeper;
 mod subject;
+mod warden;
 mod watched;
 
 pub use keeper::{Counts, Gatekeeper, Processes, Serving, Settings, Ungated, serve};
 
+pub use warden::{Warden, stand_watch};
 pub use watched::{AgentOf, Watched};
 
 pub(crate) use keeper::Keeper;
