@@ -30,6 +30,11 @@ impl Gate {
     }
 
     pub fn at(place: Place, down: DaemonDown, tweak: impl FnOnce(&mut Settings)) -> Self {
+        // As the daemon does: each relay takes a few descriptors.
+        let (_, most) =
+            nix::sys::resource::getrlimit(nix::sys::resource::Resource::RLIMIT_NOFILE).unwrap();
+        nix::sys::resource::setrlimit(nix::sys::resource::Resource::RLIMIT_NOFILE, most, most)
+            .unwrap();
         let mut probe_settings = place.settings();
         probe_settings.captures = 0;
         probe_settings.daemon_down = down;

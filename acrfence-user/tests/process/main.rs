@@ -8,4 +8,5 @@ mod judge;
 
 mod commands;
 mod death;
+mod races;
 mod stdio;

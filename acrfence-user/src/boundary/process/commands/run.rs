@@ -26,7 +26,7 @@ pub(crate) async fn attend(keeper: Arc<Keeper>, subject: Subject, rule: Rule, ar
         match input::look(&subject.standard[0]).await {
             Ok(input) => input,
             Err(error) => {
-                tracing::warn!(pid = subject.identity.tgid, %error, "a command's input cannot be read");
+                tracing::warn!(pid = subject.stop.process.tgid, %error, "a command's input cannot be read");
                 Input::Untouched(None)
             }
         }
@@ -47,7 +47,7 @@ pub(crate) async fn attend(keeper: Arc<Keeper>, subject: Subject, rule: Rule, ar
         }
         return;
     }
-    let Some(origin) = keeper.processes().origin(subject.identity) else {
+    let Some(origin) = keeper.processes().origin(subject.stop.process) else {
         // Tracked no more: nobody wants to know.
         keeper.let_run(subject);
         return;
@@ -62,7 +62,10 @@ pub(crate) async fn attend(keeper: Arc<Keeper>, subject: Subject, rule: Rule, ar
         }),
         origin,
     };
-    let admission = keeper.arbiter().admit_inside(call, subject.identity).await;
+    let admission = keeper
+        .arbiter()
+        .admit_inside(call, subject.stop.process)
+        .await;
     let answer = match admission {
         Admission::Forward(ticket) => return run(keeper, subject, input, ticket).await,
         Admission::Replay { effect, response } => Answer::replay(effect, &response),
@@ -75,7 +78,7 @@ pub(crate) async fn attend(keeper: Arc<Keeper>, subject: Subject, rule: Rule, ar
 
 /// Runs a command and says how it ended.
 async fn run(keeper: Arc<Keeper>, subject: Subject, input: Input, ticket: Box<dyn Ticket>) {
-    let identity = subject.identity;
+    let identity = subject.stop.process;
     let status = keeper.processes().ended(identity);
     let watch = match subject.process.duplicate() {
         Ok(watch) => watch,
@@ -96,6 +99,14 @@ async fn run(keeper: Arc<Keeper>, subject: Subject, input: Input, ticket: Box<dy
     };
     let captures = match start(&keeper, subject, input, captures, places).await {
         Ok(captures) => captures,
+        Err(NotStarted {
+            error: error @ GateError::Gone { .. },
+            subject,
+        }) => {
+            keeper.ungated(subject, &error, Ungated::Refuse);
+            let why = error.to_string();
+            return settle(ticket, Ending::NotSent { why }).await;
+        }
         Err(failed) => match keeper.settings().ungated {
             Ungated::Refuse => {
                 let ending = Ending::NotSent {
@@ -247,7 +258,7 @@ async fn start(
         Ok(ends) => ends.into_iter(),
         Err(error) => return Err(NotStarted { subject, error }),
     };
-    keeper.left(subject.identity);
+    keeper.left(subject.stop);
     // Copies of its ends would keep its readers from seeing their end.
     drop(subject);
     for route in routes {
@@ -306,7 +317,7 @@ fn interpose(
     };
     keeper.equip(subject, &mut held);
     let done = GateWhy::STDIO | GateWhy::COMMAND;
-    keeper.processes().passed(subject.identity, done);
+    keeper.processes().passed(subject.stop.process, done);
     held.release()?;
     Ok(ends)
 }

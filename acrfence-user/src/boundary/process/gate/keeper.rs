@@ -1,6 +1,6 @@
 //! The gatekeeper: one decision a process.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, HashMap};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::PathBuf;
@@ -13,7 +13,7 @@ use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 
 use super::hands::Hands;
-use super::subject::Subject;
+use super::subject::{Stop, Subject};
 use crate::boundary::process::commands::{self, Rules};
 use crate::boundary::process::inject::{Direction, GateError, Held, Interposed, Kind, Place};
 use crate::boundary::process::stdio::{self, Ends, Session, Sink, Source};
@@ -110,8 +110,9 @@ pub(crate) struct Keeper {
     hands: Hands,
     runtime: Handle,
     counts: Mutex<Counts>,
-    /// Processes that are being decided about.
-    deciding: Mutex<HashSet<ProcessIdentity>>,
+    /// Processes that are being decided about, and since when each stands at the gate: it may come
+    /// again, with its next program, before everything about its last visit is done.
+    deciding: Mutex<HashMap<ProcessIdentity, u64>>,
 }
 
 impl Gatekeeper {
@@ -138,7 +139,13 @@ impl Gatekeeper {
     /// Takes a process that the kernel found to be of interest. Returns at once.
     pub fn take(&self, gated: Gated) {
         match gated.outcome {
-            GateOutcome::Stopped => self.attend(gated.process, Some(gated.parent), gated.why),
+            GateOutcome::Stopped => {
+                let stop = Stop {
+                    process: gated.process,
+                    since_ns: gated.at_ns,
+                };
+                self.attend(stop, Some(gated.parent), gated.why);
+            }
             GateOutcome::Traced => self.keeper.traced(gated),
             GateOutcome::Killed => self.keeper.count_ungated("killed_without_daemon"),
             GateOutcome::Passed => self.keeper.count_ungated("passed_without_daemon"),
@@ -148,7 +155,11 @@ impl Gatekeeper {
     /// Takes everybody who stands at the gate already: whom a daemon before this one left there.
     pub fn take_over(&self) {
         for standing in self.keeper.processes.at_gate() {
-            self.attend(standing.process, None, standing.why);
+            let stop = Stop {
+                process: standing.process,
+                since_ns: standing.since_ns,
+            };
+            self.attend(stop, None, standing.why);
         }
     }
 
@@ -163,7 +174,8 @@ impl Gatekeeper {
             let now = boot_clock();
             for standing in self.keeper.processes.at_gate() {
                 let age = Duration::from_nanos(now.saturating_sub(standing.since_ns));
-                if age > bound && !self.keeper.deciding.lock().contains(&standing.process) {
+                let deciding = self.keeper.deciding.lock().get(&standing.process).copied();
+                if age > bound && deciding != Some(standing.since_ns) {
                     self.keeper.overdue(standing);
                 }
             }
@@ -175,14 +187,14 @@ impl Gatekeeper {
         self.keeper.counts.lock().clone()
     }
 
-    fn attend(&self, process: ProcessIdentity, parent: Option<ProcessIdentity>, why: u32) {
+    fn attend(&self, stop: Stop, parent: Option<ProcessIdentity>, why: u32) {
         let keeper = self.keeper.clone();
-        if !keeper.deciding.lock().insert(process) {
+        if keeper.deciding.lock().insert(stop.process, stop.since_ns) == Some(stop.since_ns) {
             return;
         }
         self.keeper
             .hands
-            .start(move || keeper.attend(process, parent, why));
+            .start(move || keeper.attend(stop, parent, why));
     }
 }
 
@@ -204,18 +216,13 @@ impl Keeper {
     }
 
     /// Decides about a process, on one of the hands.
-    fn attend(
-        self: Arc<Self>,
-        process: ProcessIdentity,
-        parent: Option<ProcessIdentity>,
-        why: u32,
-    ) {
-        let subject = match Subject::look(process) {
+    fn attend(self: Arc<Self>, stop: Stop, parent: Option<ProcessIdentity>, why: u32) {
+        let subject = match Subject::look(stop) {
             Ok(subject) => subject,
             Err(error) => {
-                tracing::debug!(pid = process.tgid, %error, "a process at the gate cannot be seen");
+                tracing::debug!(pid = stop.process.tgid, %error, "a process at the gate cannot be seen");
                 self.count_ungated("gone");
-                self.left(process);
+                self.left(stop);
                 return;
             }
         };
@@ -248,7 +255,7 @@ impl Keeper {
         match relayed {
             Ok((ends, session)) => {
                 self.count("stdio");
-                self.left(subject.identity);
+                self.left(subject.stop);
                 drop(subject);
                 self.runtime.spawn(stdio::relay(ends, session));
             }
@@ -261,7 +268,7 @@ impl Keeper {
         subject: &Subject,
         parent: Option<ProcessIdentity>,
     ) -> Result<(Ends, Session), GateError> {
-        let pid = subject.identity.tgid.cast_signed();
+        let pid = subject.stop.process.tgid.cast_signed();
         let failed = |what: &'static str, error: &io::Error| GateError::Failed {
             pid,
             what,
@@ -270,7 +277,7 @@ impl Keeper {
         // Whoever started the program talks to it, unless it is of no agent or gone.
         let origin = parent
             .and_then(|parent| self.processes.origin(parent))
-            .or_else(|| self.processes.origin(subject.identity))
+            .or_else(|| self.processes.origin(subject.stop.process))
             .ok_or(GateError::Gone { pid })?;
         let [input, output, error] = &subject.standard;
         let (Some(from), Some(to)) = (&input.copy, &output.copy) else {
@@ -325,12 +332,12 @@ impl Keeper {
         };
         self.equip(subject, &mut held);
         let ends = ends(ours, agent_in, agent_out, is_one).map_err(|e| failed("epoll", &e))?;
-        self.processes.passed(subject.identity, GateWhy::STDIO);
+        self.processes.passed(subject.stop.process, GateWhy::STDIO);
         held.release()?;
         let session = Session {
             arbiter: self.arbiter.clone(),
             origin,
-            inside: Some(subject.identity),
+            inside: Some(subject.stop.process),
             server: subject.command_line(),
             limits: self.settings.stdio.clone(),
         };
@@ -341,13 +348,13 @@ impl Keeper {
         let result = (|| {
             let mut held = Held::seize(&subject.process)?;
             self.equip(&subject, &mut held);
-            self.processes.passed(subject.identity, 0);
+            self.processes.passed(subject.stop.process, 0);
             held.release()
         })();
         match result {
             Ok(()) => {
                 self.count("environment");
-                self.left(subject.identity);
+                self.left(subject.stop);
             }
             // Its calls are fenced or refused for want of trust, so it may run.
             Err(error) => self.ungated(subject, &error, Ungated::LetRun),
@@ -404,21 +411,21 @@ impl Keeper {
 
     /// Lets a process run as it is.
     pub(crate) fn let_run(&self, subject: Subject) {
-        self.processes.passed(subject.identity, 0);
+        self.processes.passed(subject.stop.process, 0);
         // It may have ended at the gate.
         let _ = subject.process.signal(libc::SIGCONT);
-        self.left(subject.identity);
+        self.left(subject.stop);
     }
 
     /// Kills a process.
     pub(crate) fn kill(&self, subject: Subject) {
         let _ = subject.process.signal(libc::SIGKILL);
-        self.left(subject.identity);
+        self.left(subject.stop);
     }
 
     /// Ends a process before it began.
     pub(crate) async fn end(self: &Arc<Self>, subject: Subject, status: u8) {
-        let identity = subject.identity;
+        let stop = subject.stop;
         let (subject, ended) = match self
             .hands
             .run(move || {
@@ -428,10 +435,10 @@ impl Keeper {
             .await
         {
             Some(done) => done,
-            None => return self.left(identity),
+            None => return self.left(stop),
         };
         match ended {
-            Ok(()) | Err(GateError::Gone { .. }) => self.left(identity),
+            Ok(()) | Err(GateError::Gone { .. }) => self.left(stop),
             // It must not run, whatever keeps us from ending it gracefully.
             Err(error) => self.ungated(subject, &error, Ungated::Refuse),
         }
@@ -441,10 +448,10 @@ impl Keeper {
     pub(crate) fn ungated(&self, subject: Subject, error: &GateError, what: Ungated) {
         self.count_ungated(error.word());
         if matches!(error, GateError::Gone { .. }) {
-            return self.left(subject.identity);
+            return self.left(subject.stop);
         }
         self.report(
-            subject.identity,
+            subject.stop.process,
             &format!("{error} ({})", subject.command_line()),
             what,
         );
@@ -511,9 +518,12 @@ impl Keeper {
         });
     }
 
-    /// Nothing is decided about a process any more.
-    pub(crate) fn left(&self, process: ProcessIdentity) {
-        self.deciding.lock().remove(&process);
+    /// Nothing is decided any more about a process that stood at the gate.
+    pub(crate) fn left(&self, stop: Stop) {
+        let mut deciding = self.deciding.lock();
+        if deciding.get(&stop.process) == Some(&stop.since_ns) {
+            deciding.remove(&stop.process);
+        }
     }
 
     fn count(&self, what: &'static str) {

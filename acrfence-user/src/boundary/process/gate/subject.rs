@@ -14,11 +14,20 @@ const LONGEST: u64 = 8 << 20;
 /// `AT_EXECFN`: the auxiliary vector's entry for the path that was executed.
 const AT_EXECFN: u64 = 31;
 
+/// One visit of a process at the gate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Stop {
+    /// The process.
+    pub(crate) process: ProcessIdentity,
+    /// Since when it stands there (nanoseconds since boot).
+    pub(crate) since_ns: u64,
+}
+
 /// A process at the gate.
 #[derive(Debug)]
 pub(crate) struct Subject {
-    /// Which.
-    pub(crate) identity: ProcessIdentity,
+    /// Which, and since when.
+    pub(crate) stop: Stop,
     /// A handle on it.
     pub(crate) process: Process,
     /// Its arguments.
@@ -37,7 +46,8 @@ pub(crate) struct Subject {
 
 impl Subject {
     /// Looks at a process. Its first instruction has not run, so nothing of this changes.
-    pub(crate) fn look(identity: ProcessIdentity) -> io::Result<Self> {
+    pub(crate) fn look(stop: Stop) -> io::Result<Self> {
+        let identity = stop.process;
         let process = Process::open_identity(identity)?;
         let place = format!("/proc/{}", identity.tgid);
         let link = |name: &str| {
@@ -47,7 +57,7 @@ impl Subject {
         };
         let file = link("exe");
         Ok(Self {
-            identity,
+            stop,
             argv: split(&read(&format!("{place}/cmdline"))?)
                 .into_iter()
                 .map(lossy)
@@ -77,7 +87,7 @@ impl Subject {
     pub(crate) fn is_ours(&self) -> bool {
         let of = |path: &str| std::fs::metadata(path).map(|about| (about.dev(), about.ino()));
         match (
-            of(&format!("/proc/{}/exe", self.identity.tgid)),
+            of(&format!("/proc/{}/exe", self.stop.process.tgid)),
             of("/proc/self/exe"),
         ) {
             (Ok(theirs), Ok(ours)) => theirs == ours,
@@ -87,7 +97,7 @@ impl Subject {
 
     /// Whether a path leads it to the same file as us: not in a container, for instance.
     pub(crate) fn sees(&self, path: &Path) -> bool {
-        let theirs = format!("/proc/{}/root{}", self.identity.tgid, path.display());
+        let theirs = format!("/proc/{}/root{}", self.stop.process.tgid, path.display());
         match (std::fs::metadata(theirs), std::fs::metadata(path)) {
             (Ok(theirs), Ok(ours)) => (theirs.dev(), theirs.ino()) == (ours.dev(), ours.ino()),
             _ => false,
@@ -179,7 +189,11 @@ mod tests {
             tgid: std::process::id(),
             start_ns: ticks * 10_000_000,
         };
-        let subject = Subject::look(identity).unwrap();
+        let subject = Subject::look(Stop {
+            process: identity,
+            since_ns: 0,
+        })
+        .unwrap();
         let argv: Vec<String> = std::env::args().collect();
         assert_eq!(subject.argv, argv);
         assert!(subject.is_ours());
