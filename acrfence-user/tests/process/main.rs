@@ -9,4 +9,5 @@ mod judge;
 mod commands;
 mod death;
 mod races;
+mod servers;
 mod stdio;
