@@ -4,6 +4,7 @@
 mod codex;
 mod files;
 mod jsonc;
+mod start;
 mod wrap;
 
 use std::ffi::OsString;
@@ -39,6 +40,10 @@ struct Start {
     #[arg(long, value_name = "PATH", default_value = DOOR, env = "ACRFENCE_RELAY_SOCKET")]
     socket: PathBuf,
 
+    /// What to do where the daemon cannot be reached, or tracks no agent here.
+    #[arg(long, value_enum, default_value_t = Unfenced::Refuse, value_name = "WHAT")]
+    unfenced: Unfenced,
+
     /// Written by `mcp wrap` where a configuration named no arguments; changes nothing here.
     #[arg(long, hide = true)]
     added_args: bool,
@@ -46,6 +51,15 @@ struct Start {
     /// The server and its arguments.
     #[arg(last = true, required = true, value_name = "SERVER")]
     server: Vec<OsString>,
+}
+
+/// What to do with a server that cannot be fenced.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum Unfenced {
+    /// Do not start it.
+    Refuse,
+    /// Start it all the same.
+    Run,
 }
 
 /// Where the daemon takes pipes over, unless it is told otherwise.
@@ -119,7 +133,7 @@ impl Mcp {
     /// Does what was asked; the exit status is the server's where one was started.
     pub fn run(self) -> anyhow::Result<ExitCode> {
         match self.action {
-            None => bail!("not yet"),
+            None => self.start.run(),
             Some(Action::Wrap(wrap)) => wrap.run(),
             Some(Action::Unwrap(unwrap)) => unwrap.run(),
             Some(Action::Status(status)) => status.run(),

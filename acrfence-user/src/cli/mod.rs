@@ -1,3 +1,4 @@
 //! cli (to come)
 
 pub mod mcp;
+pub mod warden;

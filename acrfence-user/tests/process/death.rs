@@ -4,7 +4,7 @@ use std::io::{BufRead as _, BufReader, Write as _};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::Arc;
 
-use acrfence_user::boundary::process::gate::{Warden, stand_watch};
+use acrfence_user::boundary::process::gate::Warden;
 use acrfence_user::probe::DaemonDown;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -89,7 +89,8 @@ fn as_daemon() {
         "1" => DaemonDown::Open,
         _ => DaemonDown::Closed,
     };
-    let warden = role("death::as_warden", &place, down);
+    let mut warden = Command::new(env!("CARGO_BIN_EXE_acrfence"));
+    warden.arg("gate-warden").arg("--pins").arg(&place.pins);
     let gate = Gate::at(place, down, |_| {});
     gate.keeper.take_over();
     let _warden = Warden::start(warden).unwrap();
@@ -107,14 +108,6 @@ fn as_daemon() {
         }
         println!("\ndone");
     }
-}
-
-#[test]
-#[ignore = "a role that other tests start"]
-fn as_warden() {
-    // Not as a `Place`, which would take the pins away at the end.
-    let pins = std::env::var_os("ACRFENCE_TEST_PINS").unwrap();
-    stand_watch(std::path::Path::new(&pins), std::io::stdin()).unwrap();
 }
 
 /// Starts `pay`, which the daemon holds at the gate; gives when it stands there.

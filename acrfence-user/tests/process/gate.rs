@@ -50,6 +50,7 @@ impl Gate {
             variables: vec![("SSL_CERT_FILE".to_owned(), bundle.display().to_string())],
             files: vec![bundle],
             kept: vec!["PAY_*".to_owned()],
+            program: PathBuf::from(env!("CARGO_BIN_EXE_acrfence")),
             ..Settings::default()
         };
         tweak(&mut settings);

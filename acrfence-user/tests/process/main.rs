@@ -8,6 +8,7 @@ mod judge;
 
 mod commands;
 mod death;
+mod handover;
 mod races;
 mod servers;
 mod stdio;

@@ -2,6 +2,7 @@
 
 pub mod commands;
 pub mod gate;
+pub mod handover;
 pub mod inject;
 pub mod pinned;
 pub mod stdio;

@@ -1,6 +1,6 @@
 //! The gatekeeper: one decision a process.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::PathBuf;
@@ -26,6 +26,12 @@ pub trait Processes: Send + Sync + 'static {
     /// Whose calls those of a process are; none when it is tracked no more.
     fn origin(&self, process: ProcessIdentity) -> Option<Origin>;
 
+    /// The process that has this pid now, when it is tracked.
+    fn identify(&self, pid: u32) -> Option<ProcessIdentity>;
+
+    /// The tracked process that started a process.
+    fn parent(&self, process: ProcessIdentity) -> Option<ProcessIdentity>;
+
     /// A process is about to leave the gate, and is not stopped again for `done`
     /// ([`GateWhy`] bits).
     fn passed(&self, process: ProcessIdentity, done: u32);
@@ -47,6 +53,8 @@ pub struct Settings {
     pub variables: Vec<(String, String)>,
     /// Files that a program must see for the variables to make sense.
     pub files: Vec<PathBuf>,
+    /// This program: started as `acrfence mcp`, it hands its pipes over by itself.
+    pub program: PathBuf,
     /// Variables of a command that are part of what it means; `LC_*` stands for all that start so.
     pub kept: Vec<String>,
     /// What becomes of a process of interest that cannot be gated.
@@ -67,6 +75,7 @@ impl Default for Settings {
             rules: Rules::shipped(),
             variables: Vec::new(),
             files: Vec::new(),
+            program: PathBuf::from("/proc/self/exe"),
             kept: Vec::new(),
             ungated: Ungated::default(),
             bound: Duration::from_secs(2),
@@ -113,6 +122,8 @@ pub(crate) struct Keeper {
     /// Processes that are being decided about, and since when each stands at the gate: it may come
     /// again, with its next program, before everything about its last visit is done.
     deciding: Mutex<HashMap<ProcessIdentity, u64>>,
+    /// Processes that handed the pipes of a server over which they start.
+    handed: Mutex<HashSet<ProcessIdentity>>,
 }
 
 impl Gatekeeper {
@@ -132,6 +143,7 @@ impl Gatekeeper {
                 runtime: Handle::current(),
                 counts: Mutex::default(),
                 deciding: Mutex::default(),
+                handed: Mutex::default(),
             }),
         })
     }
@@ -187,6 +199,10 @@ impl Gatekeeper {
         self.keeper.counts.lock().clone()
     }
 
+    pub(super) fn keeper(&self) -> &Arc<Keeper> {
+        &self.keeper
+    }
+
     fn attend(&self, stop: Stop, parent: Option<ProcessIdentity>, why: u32) {
         let keeper = self.keeper.clone();
         if keeper.deciding.lock().insert(stop.process, stop.since_ns) == Some(stop.since_ns) {
@@ -209,6 +225,20 @@ impl Keeper {
 
     pub(crate) fn settings(&self) -> &Settings {
         &self.settings
+    }
+
+    pub(super) fn runtime(&self) -> &Handle {
+        &self.runtime
+    }
+
+    /// A process has handed a server's pipes over: the server's exec is not gated for them.
+    pub(super) fn handed_over(&self, process: ProcessIdentity) {
+        self.handed.lock().insert(process);
+    }
+
+    /// Its relay has ended.
+    pub(super) fn taken_back(&self, process: ProcessIdentity) {
+        self.handed.lock().remove(&process);
     }
 
     pub(crate) fn hands(&self) -> &Hands {
@@ -239,7 +269,12 @@ impl Keeper {
             runtime.spawn(commands::attend(self, subject, rule, argv));
             return;
         }
-        if why & GateWhy::STDIO != 0 && subject.has_pipes() && !subject.is_ours() {
+        let is_handed_over = parent.is_some_and(|parent| self.handed.lock().contains(&parent));
+        if why & GateWhy::STDIO != 0
+            && subject.has_pipes()
+            && !is_handed_over
+            && !subject.runs(&self.settings.program)
+        {
             return self.relay(subject, parent);
         }
         if why & GateWhy::ENVIRONMENT != 0 {
@@ -526,7 +561,7 @@ impl Keeper {
         }
     }
 
-    fn count(&self, what: &'static str) {
+    pub(super) fn count(&self, what: &'static str) {
         *self.counts.lock().gated.entry(what).or_default() += 1;
     }
 

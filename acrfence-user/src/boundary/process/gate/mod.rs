@@ -9,12 +9,14 @@
 //! Nobody stays: whoever stands at the gate longer than a bound without being decided about is let
 //! run or killed, as policy says; and should the daemon die, a [`Warden`] sees to it.
 
+mod door;
 mod hands;
 mod keeper;
 mod subject;
 mod warden;
 mod watched;
 
+pub use door::Door;
 pub use keeper::{Counts, Gatekeeper, Processes, Serving, Settings, Ungated, serve};
 
 pub use warden::{Warden, stand_watch};

@@ -83,12 +83,12 @@ impl Subject {
         self.environment.iter().any(|(own, _)| own == name)
     }
 
-    /// Whether its program is this very one.
-    pub(crate) fn is_ours(&self) -> bool {
-        let of = |path: &str| std::fs::metadata(path).map(|about| (about.dev(), about.ino()));
+    /// Whether its program is this one.
+    pub(crate) fn runs(&self, program: &Path) -> bool {
+        let of = |path: &Path| std::fs::metadata(path).map(|about| (about.dev(), about.ino()));
         match (
-            of(&format!("/proc/{}/exe", self.stop.process.tgid)),
-            of("/proc/self/exe"),
+            of(Path::new(&format!("/proc/{}/exe", self.stop.process.tgid))),
+            of(program),
         ) {
             (Ok(theirs), Ok(ours)) => theirs == ours,
             _ => false,
@@ -110,34 +110,38 @@ impl Subject {
         is_pipe(&self.standard[0]) && is_pipe(&self.standard[1])
     }
 
-    /// Its command line in one line, as it names a server: bounded, with quotes where they are
-    /// needed to tell words apart.
+    /// Its command line in one line, as it names a server.
     pub(crate) fn command_line(&self) -> String {
-        const LONGEST_NAME: usize = 4096;
-        let mut line = String::new();
-        for word in &self.argv {
-            if !line.is_empty() {
-                line.push(' ');
-            }
-            let is_plain = !word.is_empty()
-                && word
-                    .chars()
-                    .all(|c| c.is_alphanumeric() || "-_./:=@%+,~^".contains(c));
-            if is_plain {
-                line.push_str(word);
-            } else {
-                line.push('\'');
-                line.push_str(&word.replace('\'', r"'\''"));
-                line.push('\'');
-            }
-            if line.len() > LONGEST_NAME {
-                line.truncate(line.floor_char_boundary(LONGEST_NAME));
-                line.push('…');
-                break;
-            }
-        }
-        line
+        quoted(&self.argv)
     }
+}
+
+/// A command line in one line: bounded, with quotes where they are needed to tell words apart.
+pub(super) fn quoted(argv: &[String]) -> String {
+    const LONGEST_NAME: usize = 4096;
+    let mut line = String::new();
+    for word in argv {
+        if !line.is_empty() {
+            line.push(' ');
+        }
+        let is_plain = !word.is_empty()
+            && word
+                .chars()
+                .all(|c| c.is_alphanumeric() || "-_./:=@%+,~^".contains(c));
+        if is_plain {
+            line.push_str(word);
+        } else {
+            line.push('\'');
+            line.push_str(&word.replace('\'', r"'\''"));
+            line.push('\'');
+        }
+        if line.len() > LONGEST_NAME {
+            line.truncate(line.floor_char_boundary(LONGEST_NAME));
+            line.push('…');
+            break;
+        }
+    }
+    line
 }
 
 fn read(path: &str) -> io::Result<Vec<u8>> {
@@ -196,7 +200,7 @@ mod tests {
         .unwrap();
         let argv: Vec<String> = std::env::args().collect();
         assert_eq!(subject.argv, argv);
-        assert!(subject.is_ours());
+        assert!(subject.runs(Path::new("/proc/self/exe")));
         assert_eq!(
             subject.cwd,
             std::env::current_dir().unwrap().to_string_lossy()

@@ -7,7 +7,7 @@ use parking_lot::Mutex;
 use tokio::sync::oneshot;
 
 use super::Processes;
-use crate::probe::{Events, ExitStatus, Probe, Received, Standing, What};
+use crate::probe::{Events, ExitStatus, Membership, Probe, Received, Standing, What};
 use crate::words::{AgentName, Origin, ProcessIdentity};
 
 /// Tells which agent, and which life of it, an index of the probe stands for.
@@ -84,6 +84,21 @@ impl Processes for Watched {
             connection: None,
             gaps: self.probe.gaps(process.agent),
         })
+    }
+
+    fn identify(&self, pid: u32) -> Option<ProcessIdentity> {
+        match self.probe.membership(pid) {
+            Ok(Membership::Inside { process, .. }) => Some(process),
+            Ok(_) => None,
+            Err(error) => {
+                tracing::error!("it cannot be told whether a process is tracked: {error}");
+                None
+            }
+        }
+    }
+
+    fn parent(&self, process: ProcessIdentity) -> Option<ProcessIdentity> {
+        self.probe.process(process)?.parent
     }
 
     fn passed(&self, process: ProcessIdentity, done: u32) {
