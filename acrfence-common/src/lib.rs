@@ -17,9 +17,9 @@ pub use event::{
 pub use gate::{GateConfig, GateEntry, GateEvent, GateOutcome, GateWhy, ProgramName};
 pub use layout::Layout;
 pub use table::{
-    AgentLabel, Birth, Captures, Channel, Claim, ClientKey, Config, Counters, DropKey, DropReason,
-    Endpoint, Listener, Primitive, SnapshotRow, SocketRecord, Sort, Tracked, Traffic, TrafficKey,
-    Treatment,
+    AgentLabel, Captures, Channel, Claim, ClientKey, Config, Counters, DropKey, DropReason,
+    Endpoint, Listener, Parentage, Primitive, SnapshotRow, SocketRecord, Sort, Tracked, Traffic,
+    TrafficKey, Treatment,
 };
 
 /// Changes whenever the layout or meaning of anything here changes; programs and maps that are

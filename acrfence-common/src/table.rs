@@ -14,10 +14,11 @@ pub struct Tracked {
     pub parent: u32,
 }
 
-/// A birth seen while user space walks an existing tree. The key is the child's tgid.
+/// Whose child a process was when that parent ended, noted while user space walks an existing tree.
+/// The key is the child's tgid.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Birth {
+pub struct Parentage {
     /// The child's start time.
     pub start_ns: u64,
     /// The parent's start time.
@@ -38,7 +39,7 @@ pub struct Config {
     pub daemon_alive: u32,
     /// Whether tracked connections pass, unfenced, while the daemon is dead (0: they are refused).
     pub open_when_down: u32,
-    /// Whether births are recorded because user space walks a tree.
+    /// Whether parents that end are noted because user space walks a tree.
     pub walking: u32,
     /// [`Captures`] bits: what writes are looked at.
     pub captures: u32,
@@ -142,8 +143,10 @@ pub struct Claim {
     pub agent: u32,
     /// Where it wanted to connect to.
     pub original: Endpoint,
-    /// Must be zero.
-    pub zero: u32,
+    /// Whether the daemon has asked.
+    pub claimed: u32,
+    /// When the client had closed its end (nanoseconds since boot); 0 while it is open.
+    pub closed_ns: u64,
 }
 
 /// A channel that a process writes to, for accounting.
@@ -341,13 +344,13 @@ pub enum Primitive {
 
 no_padding!(
     Tracked = 16,
-    Birth = 24,
+    Parentage = 24,
     Config = 64,
     Listener = 4,
     Endpoint = 20,
     SocketRecord = 72,
     ClientKey = 32,
-    Claim = 48,
+    Claim = 56,
     TrafficKey = 16,
     Traffic = 40,
     SnapshotRow = 24,
@@ -357,7 +360,7 @@ no_padding!(
 );
 plain!(
     Tracked,
-    Birth,
+    Parentage,
     Config,
     Listener,
     Endpoint,

@@ -4,7 +4,8 @@
 use acrfence_common::{Claim, ClientKey, DropReason, Endpoint, Sort};
 use aya_ebpf::EbpfContext as _;
 use aya_ebpf::bindings::{
-    BPF_SOCK_OPS_STATE_CB, BPF_SOCK_OPS_STATE_CB_FLAG, BPF_SOCK_OPS_TCP_CONNECT_CB, BPF_TCP_CLOSE,
+    BPF_EXIST, BPF_SOCK_OPS_STATE_CB, BPF_SOCK_OPS_STATE_CB_FLAG, BPF_SOCK_OPS_TCP_CONNECT_CB,
+    BPF_TCP_CLOSE, BPF_TCP_CLOSING, BPF_TCP_FIN_WAIT1, BPF_TCP_FIN_WAIT2, BPF_TCP_TIME_WAIT,
 };
 use aya_ebpf::helpers::generated::bpf_get_socket_cookie;
 use aya_ebpf::macros::sock_ops;
@@ -13,6 +14,7 @@ use aya_log_ebpf::warn;
 
 use crate::account;
 use crate::connect::{address, mapped};
+use crate::kernel;
 use crate::maps::{CLIENTS, SOCKETS};
 
 /// Events in the life of a TCP socket.
@@ -56,7 +58,8 @@ fn begins(ctx: &SockOpsContext) {
         tgid: record.tgid,
         agent: record.agent,
         original: record.original,
-        zero: 0,
+        claimed: 0,
+        closed_ns: 0,
     };
     record.local = local;
     let agent = record.agent;
@@ -87,13 +90,36 @@ fn ended(ctx: &SockOpsContext) {
         local: record.local,
         zero: 0,
     };
+    // In this order: a daemon that marks the claim just now finds the socket gone.
+    let _ = SOCKETS.remove(cookie);
     // SAFETY: values are plain bytes.
-    if let Some(claim) = unsafe { CLIENTS.get(key) }
-        && claim.cookie == cookie
-    {
+    let Some(claim) = (unsafe { CLIENTS.get(key) }) else {
+        return;
+    };
+    if claim.cookie != cookie {
+        return;
+    }
+    // A client that sends, closes and goes is done before the daemon has accepted: what it sent is
+    // still to be read, and its claim to be made.
+    if claim.claimed == 0 && is_orderly(ctx.arg(0)) {
+        let closed = Claim {
+            closed_ns: kernel::now(),
+            ..*claim
+        };
+        let _ = CLIENTS.insert(key, closed, u64::from(BPF_EXIST));
+    } else {
         let _ = CLIENTS.remove(key);
     }
-    let _ = SOCKETS.remove(cookie);
+}
+
+/// Whether a socket that was in this state and is closed now was closed by its own side first, and
+/// was not reset.
+#[inline(always)]
+fn is_orderly(old_state: u32) -> bool {
+    matches!(
+        old_state,
+        BPF_TCP_FIN_WAIT1 | BPF_TCP_FIN_WAIT2 | BPF_TCP_CLOSING | BPF_TCP_TIME_WAIT
+    )
 }
 
 #[inline(always)]

@@ -1,5 +1,6 @@
 //! Reading what the running kernel keeps, at the offsets its BTF told.
 
+use core::arch::asm;
 use core::ffi::c_void;
 
 use acrfence_common::{EventHeader, EventKind, NO_AGENT, Tracked};
@@ -26,20 +27,34 @@ pub fn pointer(base: *const c_void, offset: usize) -> Option<*const c_void> {
     read::<*const c_void>(base, offset).filter(|pointer| !pointer.is_null())
 }
 
-/// Reads up to `to.len()` bytes of the current process's memory; gives how many. `N` is the size of
-/// the destination, a power of two: the verifier wants to see the bound.
+/// Reads up to `N` bytes of the current process's memory; gives how many.
 #[inline(always)]
 pub fn read_user<const N: usize>(to: *mut [u8; N], from: u64, length: u64) -> Option<u32> {
-    let mut bounded = length;
-    if bounded > N as u64 {
-        bounded = N as u64;
-    }
-    if bounded == 0 {
+    if length == 0 {
         return Some(0);
     }
+    let bounded = at_most::<N>(length) as u32;
     // SAFETY: the helper checks the address; the destination holds `N` bytes.
-    let result = unsafe { bpf_probe_read_user(to.cast(), bounded as u32, from as *const c_void) };
-    (result == 0).then_some(bounded as u32)
+    let result = unsafe { bpf_probe_read_user(to.cast(), bounded, from as *const c_void) };
+    (result == 0).then_some(bounded)
+}
+
+/// The smaller of `number` and `N`, in a way that verifiers of all kernels follow: the register
+/// that is compared is the one that is used.
+#[inline(always)]
+pub fn at_most<const N: usize>(number: u64) -> u64 {
+    let mut bounded = number;
+    // SAFETY: only touches the register.
+    unsafe {
+        asm!(
+            "if {number} <= {most} goto +1",
+            "{number} = {most}",
+            number = inout(reg) bounded,
+            most = const N,
+            options(nostack, nomem, pure),
+        );
+    }
+    bounded
 }
 
 /// The running thread's process.

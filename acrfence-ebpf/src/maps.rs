@@ -1,8 +1,8 @@
 //! The maps, and what user space sets once at load.
 
 use acrfence_common::{
-    AgentLabel, Birth, Claim, ClientKey, Config, Counters, DropKey, Endpoint, GateConfig,
-    GateEntry, Layout, Listener, ProgramName,
+    AgentLabel, Claim, ClientKey, Config, Counters, DropKey, Endpoint, GateConfig, GateEntry,
+    Layout, Listener, Parentage, ProgramName,
     SocketRecord, Sort, Tracked, Traffic, TrafficKey,
 };
 use aya_ebpf::macros::map;
@@ -74,9 +74,9 @@ pub static EVENTS: RingBuf = RingBuf::with_byte_size(4 << 20, 0);
 #[map]
 pub static TRACKED: HashMap<u32, Tracked> = HashMap::with_max_entries(32768, 0);
 
-/// Births (and orphans) while user space walks a tree: child tgid → parent.
+/// While user space walks a tree: whose child a process was before that parent ended.
 #[map]
-pub static BIRTHS: HashMap<u32, Birth> = HashMap::with_max_entries(65536, 0);
+pub static PARENTS: HashMap<u32, Parentage> = HashMap::with_max_entries(65536, 0);
 
 /// Socket cookie → where it wanted to go.
 #[map]

@@ -4,9 +4,10 @@
 use core::ffi::c_void;
 
 use acrfence_common::{
-    Birth, DropReason, EXEMPT, EventHeader, EventKind, ExitEvent, ForkEvent, SnapshotRow, Sort,
+    DropReason, EXEMPT, EventHeader, EventKind, ExitEvent, ForkEvent, Parentage, SnapshotRow, Sort,
     Tracked,
 };
+use aya_ebpf::bindings::BPF_NOEXIST;
 use aya_ebpf::helpers::generated::bpf_seq_write;
 use aya_ebpf::macros::btf_tracepoint;
 use aya_ebpf::programs::BtfTracePointContext;
@@ -15,19 +16,13 @@ use aya_log_ebpf::warn;
 use crate::account;
 use crate::gate;
 use crate::kernel::{self, Task, current_tgid, current_tid, pointer, process_start, read};
-use crate::maps::{BIRTHS, CONFIG, EVENTS, TRACKED, config, offset};
+use crate::maps::{CONFIG, EVENTS, PARENTS, TRACKED, config, offset};
 
 /// `sched_process_fork(parent, child)`: the child exists and has not run yet.
 #[btf_tracepoint(function = "sched_process_fork")]
 pub fn process_fork(ctx: BtfTracePointContext) -> i32 {
     let child: Task = ctx.arg(1);
     let parent = current_tgid();
-
-    // While user space walks a tree, births are noted before the parent is looked up: either the
-    // look-up finds the parent that user space just put in, or user space finds the birth.
-    if config().is_some_and(|c| c.walking != 0) {
-        note_birth(kernel::current_task(), parent, child);
-    }
 
     let Some(mine) = kernel::tracked() else {
         return 0;
@@ -193,36 +188,26 @@ fn exit_status(task: Task) -> i32 {
         .unwrap_or(0)
 }
 
-#[inline(always)]
-fn note_birth(parent_task: Task, parent: u32, child: Task) {
-    let (Some(tgid), Some(start_ns), Some(parent_start_ns)) = (
-        read::<u32>(child, offset!(task_tgid)),
-        read::<u64>(child, offset!(task_start_boottime)),
-        process_start(parent_task),
-    ) else {
-        return;
-    };
-    if tgid == parent {
-        return;
-    }
-    let birth = Birth {
-        start_ns,
-        parent_start_ns,
-        parent,
-        zero: 0,
-    };
-    if BIRTHS.insert(tgid, birth, 0).is_err() {
-        account::seen(Sort::Fork);
-        account::dropped(Sort::Fork, DropReason::MapFull, acrfence_common::NO_AGENT);
-    }
-}
-
-/// Its children are about to get another parent: note whose they were.
+/// A process ends: note whose child it was, and whose its children were before they get another
+/// parent.
 #[inline(always)]
 fn note_orphans(task: Task, parent: u32) {
     let Some(parent_start_ns) = process_start(task) else {
         return;
     };
+    if let Some(grandparent) = pointer(task, offset!(task_real_parent))
+        && let Some(tgid) = read::<u32>(grandparent, offset!(task_tgid))
+        && let Some(start_ns) = process_start(grandparent)
+    {
+        let parentage = Parentage {
+            start_ns: parent_start_ns,
+            parent_start_ns: start_ns,
+            parent: tgid,
+            zero: 0,
+        };
+        // What was noted when its first parent ended counts more.
+        let _ = PARENTS.insert(parent, parentage, u64::from(BPF_NOEXIST));
+    }
     let head = task.cast::<u8>().wrapping_add(offset!(task_children)) as *const c_void;
     let mut node = pointer(head, 0);
     for _ in 0..MOST_ORPHANS {
@@ -234,14 +219,15 @@ fn note_orphans(task: Task, parent: u32) {
             read::<u32>(child, offset!(task_tgid)),
             read::<u64>(child, offset!(task_start_boottime)),
         ) {
-            let birth = Birth {
+            let parentage = Parentage {
                 start_ns,
                 parent_start_ns,
                 parent,
                 zero: 0,
             };
-            // Noted already at its birth, maybe; then nothing is lost by failing.
-            let _ = BIRTHS.insert(tgid, birth, 0);
+            if PARENTS.insert(tgid, parentage, 0).is_err() {
+                break;
+            }
         }
         node = pointer(sibling, 0);
     }

@@ -11,7 +11,7 @@ use anyhow::{Context, Result, bail, ensure};
 use crate::toolchain;
 
 /// What to build.
-#[derive(clap::Args)]
+#[derive(clap::Args, Default)]
 pub struct Options {
     /// Build the binary with optimisations.
     #[arg(long)]
@@ -128,7 +128,8 @@ fn shown(command: &Command) -> String {
     words.join(" ")
 }
 
-fn target_dir() -> PathBuf {
+/// Where cargo puts what it builds.
+pub fn target_dir() -> PathBuf {
     std::env::var_os("CARGO_TARGET_DIR")
         .filter(|dir: &OsString| !dir.is_empty())
         // A relative one is relative to where cargo was called.

@@ -1,6 +1,11 @@
 //! Chores of this repository: `cargo xtask build`, …
 
+mod bench;
 mod build;
+mod demo;
+mod environment;
+mod licences;
+mod test;
 mod toolchain;
 
 use std::process::ExitCode;
@@ -17,13 +22,28 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum Chore {
+    /// Measure, beside the floor of the same machine in the same run.
+    Bench(bench::Options),
     /// Build the kernel programs, then the `acrfence` binary that carries them.
     Build(build::Options),
+    /// Tell the story of a restored agent, without the fence and with it.
+    Demo(demo::Options),
+    /// Install the clients that the end-to-end tests talk through.
+    Environment(environment::Options),
+    /// Check that every dependency may be shipped.
+    Licences(licences::Options),
+    /// Run every check that a change must pass.
+    Test(test::Options),
 }
 
 fn main() -> ExitCode {
     let result = match Arguments::parse().chore {
+        Chore::Bench(options) => bench::run(&options),
         Chore::Build(options) => build::run(&options),
+        Chore::Demo(options) => demo::run(&options),
+        Chore::Environment(options) => environment::run(&options),
+        Chore::Licences(options) => licences::run(&options),
+        Chore::Test(options) => test::run(&options),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

@@ -186,7 +186,8 @@ fn linker() -> Result<PathBuf> {
     Ok(bin)
 }
 
-fn cache_dir() -> Result<PathBuf> {
+/// Where things are kept that are built once for a user.
+pub fn cache_dir() -> Result<PathBuf> {
     let set = |name| std::env::var_os(name).filter(|value: &OsString| !value.is_empty());
     let base = set("XDG_CACHE_HOME")
         .map(PathBuf::from)
@@ -205,12 +206,13 @@ fn path_with(first: &[&Path]) -> OsString {
     std::env::join_paths(all).unwrap_or_else(|_| "/usr/bin:/bin".into())
 }
 
-fn is_root() -> bool {
+/// Whether this is the superuser.
+pub fn is_root() -> bool {
     output(Command::new("id").arg("-u")).is_some_and(|uid| uid.trim() == "0")
 }
 
 /// What a command printed; none when it cannot be run or fails.
-fn output(command: &mut Command) -> Option<String> {
+pub fn output(command: &mut Command) -> Option<String> {
     let done = command
         .stdin(Stdio::null())
         .stderr(Stdio::null())

@@ -77,6 +77,9 @@ pub struct Limits {
     pub head: Duration,
     /// How long a request body may stay without a byte.
     pub body_idle: Duration,
+    /// How long a gRPC agent may be silent between two messages before it is taken to wait for an
+    /// answer, so that its request is sent while it still streams.
+    pub duplex: Duration,
     /// How long connecting to an upstream may take, TLS included.
     pub connect: Duration,
     /// How long an effect may wait for the head of its response.
@@ -85,6 +88,8 @@ pub struct Limits {
     pub response_idle: Duration,
     /// How long an effect's response may go on after the agent hung up.
     pub after_hangup: Duration,
+    /// How long a call of an MCP session may wait for a stream that takes up its broken one.
+    pub resume: Duration,
     /// How long an agent may leave a response unread before it counts as gone.
     pub unread: Duration,
     /// How long a response of unknown length may be held whole before it is passed on as it comes.
@@ -115,10 +120,12 @@ impl Default for Limits {
             handshake: Duration::from_secs(15),
             head: Duration::from_secs(75),
             body_idle: Duration::from_secs(60),
+            duplex: Duration::from_millis(500),
             connect: Duration::from_secs(15),
             response_head: Duration::from_secs(15 * 60),
             response_idle: Duration::from_secs(10 * 60),
             after_hangup: Duration::from_secs(10 * 60),
+            resume: Duration::from_secs(5 * 60),
             unread: Duration::from_secs(5 * 60),
             hold: Duration::from_secs(1),
             fresh: Duration::from_secs(2),

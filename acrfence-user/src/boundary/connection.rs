@@ -1,9 +1,11 @@
 //! One connection, or the inside of a tunnel: what it carries, and who takes care of it.
 
 use std::io;
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
 use rustls::pki_types::ServerName;
 use tokio::time::timeout;
@@ -11,15 +13,18 @@ use tokio::time::timeout;
 use super::http::agent;
 use super::http::exchange::Leg;
 use super::http::upstream::{Route, Security, SendError, Upstream};
-use super::listener::Shared;
+use super::listener::{Shared, Slot};
 use super::opaque;
 use super::sniff::{self, Carries};
-use super::stream::{BoxTransport, Peeked};
+use super::stream::{BoxTransport, Counted, Peeked};
 use super::tls::accept::{self, Hello, Leaves, Offers};
+use super::tls::ca::Subject;
 use super::tls::connect::Alpn;
 use super::{Trouble, TroubleKind};
 use crate::words::Origin;
 
+/// An agent that likes a certificate does not leave sooner without a word.
+const AT_ONCE: Duration = Duration::from_secs(1);
 /// Tunnels inside tunnels end here.
 const DEPTH_MAX: u8 = 4;
 
@@ -34,6 +39,8 @@ pub(crate) struct Place {
     pub(crate) port: u16,
     pub(crate) route: Route,
     pub(crate) depth: u8,
+    /// Its place among the open connections, for as long as anything of it goes on.
+    pub(crate) _slot: Arc<Slot>,
 }
 
 /// Takes care of a connection until it ends. Boxed: what is inside a tunnel is a connection again.
@@ -78,8 +85,8 @@ impl Place {
                 Ok(())
             }
             Carries::Other => {
-                self.opaque(Box::new(io), plain, "neither TLS nor HTTP")
-                    .await;
+                let why = sniff::guess(io.ahead());
+                self.opaque(Box::new(io), plain, why).await;
                 Ok(())
             }
         }
@@ -106,10 +113,10 @@ impl Place {
         if let Some(connection) = &mut self.origin.connection {
             connection.sni.clone_from(&hello.sni);
         }
-        let host = hello
-            .sni
-            .clone()
-            .unwrap_or_else(|| self.peer.ip().to_string());
+        let host = hello.sni.clone().unwrap_or_else(|| match self.far_end() {
+            Subject::Name(name) => name,
+            Subject::Address(address) => address.to_string(),
+        });
         let unopened = if (self.shared.config.pass_through)(&host) {
             Some("passed through by policy".to_owned())
         } else if let Offers::Other(protocols) = &hello.offers {
@@ -131,8 +138,11 @@ impl Place {
     async fn terminated(&mut self, hello: Hello) -> io::Result<()> {
         let within = self.shared.limits().handshake;
         let sni = hello.sni.clone();
-        let dialled = self.far_address();
-        let Some(name) = server_name(sni.as_deref(), dialled) else {
+        let subject = match &sni {
+            Some(name) => Subject::Name(name.clone()),
+            None => self.far_end(),
+        };
+        let Some(name) = server_name(&subject) else {
             self.trouble(
                 TroubleKind::BadRequest,
                 "the agent's TLS handshake names no valid host".to_owned(),
@@ -140,7 +150,7 @@ impl Place {
             return Ok(());
         };
         let leaves = self.shared.leaves.clone();
-        let tls = match timeout(within, leaves.accept(hello, dialled)).await {
+        let tls = match timeout(within, leaves.accept(hello, subject)).await {
             Ok(Ok(tls)) => tls,
             Ok(Err(error)) => {
                 let (kind, detail) = accept::diagnose(&error);
@@ -209,6 +219,10 @@ impl Place {
         };
         let upstream = Upstream::new(self.shared.clone(), self.route.clone(), security);
         let stop = self.shared.stop.clone();
+        let place = self.clone();
+        let began = Instant::now();
+        let (read, written) = (Arc::<AtomicU64>::default(), Arc::default());
+        let io = Counted::new(io, read.clone(), written);
         let leg = Leg {
             place: self.clone(),
             shared: self.shared.clone(),
@@ -218,7 +232,15 @@ impl Place {
             sni,
             upstream: Arc::new(upstream),
         };
-        agent::serve(Arc::new(leg), io, http2, stop.cancelled_owned()).await;
+        agent::serve(Arc::new(leg), Box::new(io), http2, stop.cancelled_owned()).await;
+        if scheme == "https" && read.load(Ordering::Relaxed) == 0 && began.elapsed() < AT_ONCE {
+            place.trouble(
+                TroubleKind::HandshakeAborted,
+                "the agent closed the connection right after the TLS handshake without a request, as one does that pins \
+                 its server's certificate; if its calls fail, only `pass_through` in the policy lets it work (not fenced)"
+                    .to_owned(),
+            );
+        }
     }
 
     /// Waits for the first bytes. An agent that stays silent may be waiting for a server that
@@ -228,7 +250,7 @@ impl Place {
         let limits = self.shared.limits();
         let server_first = sniff::server_speaks_first(self.port);
         let wait = if server_first {
-            std::time::Duration::ZERO
+            Duration::ZERO
         } else {
             limits.server_first
         };
@@ -247,7 +269,11 @@ impl Place {
                 Err(_) => {}
             }
         }
-        match timeout(limits.first_byte, carried(&mut io)).await {
+        let waited = tokio::select! {
+            waited = timeout(limits.first_byte, carried(&mut io)) => waited,
+            () = self.shared.stop.cancelled() => return Ok(First::Done),
+        };
+        match waited {
             Ok(Ok(Some(carries))) => Ok(First::Carries(io, carries)),
             Ok(Ok(None)) | Err(_) => Ok(First::Done),
             Ok(Err(error)) => Err(error),
@@ -280,11 +306,16 @@ impl Place {
                 flow.relay(Box::new(io), Box::new(upstream)).await;
                 Ok(First::Done)
             }
+            () = self.shared.stop.cancelled() => Ok(First::Done),
         }
     }
 
     async fn opaque(&self, io: BoxTransport, security: Security, why: &str) {
-        let Ok(flow) = opaque::admit(&self.shared, &self.origin, self.peer, why).await else {
+        let why = match &self.route {
+            Route::Direct(_) => why.to_owned(),
+            Route::Tunnel(tunnel) => format!("{why}, through a tunnel to {}", tunnel.target()),
+        };
+        let Ok(flow) = opaque::admit(&self.shared, &self.origin, self.peer, &why).await else {
             return;
         };
         if let Some(upstream) = self.dial(&security).await {
@@ -307,15 +338,15 @@ impl Place {
         }
     }
 
-    /// The address that stands for the far end where there is no name.
-    fn far_address(&self) -> IpAddr {
-        match &self.route {
-            Route::Direct(address) => address.ip(),
-            Route::Tunnel(tunnel) => tunnel
-                .target()
-                .host()
-                .and_then(|host| host.trim_matches(['[', ']']).parse().ok())
-                .unwrap_or_else(|| self.peer.ip()),
+    /// What the far end is called by an agent that names nobody in its handshake.
+    fn far_end(&self) -> Subject {
+        let Route::Tunnel(tunnel) = &self.route else {
+            return Subject::Address(self.peer.ip());
+        };
+        let host = tunnel.target().host().unwrap_or_default();
+        match host.trim_matches(['[', ']']).parse() {
+            Ok(address) => Subject::Address(address),
+            Err(_) => Subject::Name(host.to_ascii_lowercase()),
         }
     }
 
@@ -335,11 +366,18 @@ impl Leg {
             Route::Direct(address) => address.port(),
             Route::Tunnel(tunnel) => tunnel.target().port_u16().unwrap_or_default(),
         };
+        let mut place = self.place.clone();
+        if let Some(connection) = &mut place.origin.connection {
+            // These were of the connection to the proxy.
+            connection.sni = None;
+            connection.tls = false;
+            connection.protocol = String::new();
+        }
         Place {
             port,
             route,
-            depth: self.place.depth + 1,
-            ..self.place.clone()
+            depth: place.depth + 1,
+            ..place
         }
     }
 }
@@ -357,9 +395,9 @@ async fn carried(io: &mut Peeked) -> io::Result<Option<Carries>> {
     }
 }
 
-fn server_name(sni: Option<&str>, dialled: IpAddr) -> Option<ServerName<'static>> {
-    match sni {
-        Some(name) => ServerName::try_from(name.to_owned()).ok(),
-        None => Some(ServerName::IpAddress(dialled.into())),
+fn server_name(subject: &Subject) -> Option<ServerName<'static>> {
+    match subject {
+        Subject::Name(name) => ServerName::try_from(name.clone()).ok(),
+        Subject::Address(address) => Some(ServerName::IpAddress((*address).into())),
     }
 }

@@ -9,14 +9,15 @@ use std::time::Duration;
 use anyhow::Context as _;
 use parking_lot::Mutex;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::Semaphore;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use super::config::{Config, Limits};
 use super::connection::{self, Place};
-use super::http::spool::BLOCK;
+use super::http::budget::Memory;
 use super::http::upstream::Route;
+use super::mcp::streams::Streams;
 use super::tls::accept::Leaves;
 use super::tls::connect::Verified;
 use super::{Arbiter, Callers};
@@ -28,12 +29,13 @@ pub(crate) struct Shared {
     pub(crate) arbiter: Arc<dyn Arbiter>,
     pub(crate) leaves: Arc<Leaves>,
     pub(crate) verified: Verified,
-    /// Memory for bodies, in blocks.
-    pub(crate) memory: Arc<Semaphore>,
+    pub(crate) memory: Memory,
     /// Everything that must come to its end before the boundary is closed.
     pub(crate) tasks: TaskTracker,
     /// Cancelled when no new requests are taken any more.
     pub(crate) stop: CancellationToken,
+    /// Calls that wait for an answer over another stream.
+    pub(crate) streams: Streams,
     callers: Arc<dyn Callers>,
     open: Mutex<HashMap<AgentName, usize>>,
     connections: Arc<Semaphore>,
@@ -73,9 +75,10 @@ impl Boundary {
         let shared = Shared {
             leaves: Arc::new(Leaves::new(config.ca.clone())?),
             verified: Verified::new(config.roots.iter().cloned())?,
-            memory: Arc::new(Semaphore::new(config.limits.memory_in_all / BLOCK)),
+            memory: Memory::new(config.limits.memory_in_all),
             tasks: TaskTracker::new(),
             stop: CancellationToken::new(),
+            streams: Streams::default(),
             open: Mutex::default(),
             connections: Arc::new(Semaphore::new(config.limits.connections)),
             config,
@@ -157,21 +160,13 @@ fn take(shared: &Arc<Shared>, stream: TcpStream, from: SocketAddr) {
         reset(&stream);
         return;
     };
-    let Ok(slot) = shared.connections.clone().try_acquire_owned() else {
-        tracing::warn!(
-            "a connection of {} was dropped: too many are open",
-            caller.origin.agent
-        );
-        reset(&stream);
-        return;
-    };
-    let Some(counted) = Counted::enter(shared, &caller.origin.agent) else {
-        tracing::warn!(
-            "a connection of {} was dropped: it has too many open",
-            caller.origin.agent
-        );
-        reset(&stream);
-        return;
+    let slot = match Slot::enter(shared, &caller.origin.agent) {
+        Ok(slot) => Arc::new(slot),
+        Err(why) => {
+            tracing::warn!("a connection of {} was dropped: {why}", caller.origin.agent);
+            reset(&stream);
+            return;
+        }
     };
     if let Err(error) = stream.set_nodelay(true) {
         tracing::debug!("a socket option cannot be set: {error}");
@@ -192,35 +187,42 @@ fn take(shared: &Arc<Shared>, stream: TcpStream, from: SocketAddr) {
         port: peer.port(),
         route: Route::Direct(peer),
         depth: 0,
+        _slot: slot,
     };
-    shared.tasks.spawn(async move {
-        connection::serve(place, Box::new(stream)).await;
-        drop((counted, slot));
-    });
+    shared
+        .tasks
+        .spawn(connection::serve(place, Box::new(stream)));
 }
 
-/// One open connection of an agent.
-struct Counted {
+/// The place of one open connection.
+pub(crate) struct Slot {
     shared: Arc<Shared>,
     agent: AgentName,
+    _in_all: OwnedSemaphorePermit,
 }
 
-impl Counted {
-    fn enter(shared: &Arc<Shared>, agent: &AgentName) -> Option<Self> {
+impl Slot {
+    fn enter(shared: &Arc<Shared>, agent: &AgentName) -> Result<Self, &'static str> {
+        let in_all = shared
+            .connections
+            .clone()
+            .try_acquire_owned()
+            .map_err(|_| "too many are open in all")?;
         let mut open = shared.open.lock();
         let count = open.entry(agent.clone()).or_insert(0);
         if *count >= shared.limits().connections_per_agent {
-            return None;
+            return Err("it has too many open");
         }
         *count += 1;
-        Some(Self {
+        Ok(Self {
             shared: shared.clone(),
             agent: agent.clone(),
+            _in_all: in_all,
         })
     }
 }
 
-impl Drop for Counted {
+impl Drop for Slot {
     fn drop(&mut self) {
         let mut open = self.shared.open.lock();
         if let Some(count) = open.get_mut(&self.agent) {

@@ -1,9 +1,20 @@
 //! The tool boundary: takes redirected connections, terminates TLS, reads calls, asks the
 //! [`Arbiter`], and only then connects upstream (DESIGN.md §5).
+//!
+//! The way of a connection: [`Boundary`] accepts it and learns whose it is, `connection` finds out
+//! what it carries (`sniff`, `tls`), `http::agent` reads requests whole, `mcp` takes tool calls out
+//! of them, `http::exchange` decides and sends each in a task of its own, `http::upstream` knows
+//! whether a request left, `http::relay` and `mcp::events` bring the response back and hold its end
+//! until the outcome is on disk. What is no HTTP goes through `opaque`.
+//!
+//! Two things touch the upstream before anything is decided, because nothing can be decided without:
+//! a connection whose server may speak first is dialled (the agent's first bytes still decide when
+//! they come first), and a CONNECT goes to the agent's own proxy. One is decided on its beginning: a
+//! gRPC request whose agent waits for an answer before it goes on; its response is never played back.
 
 mod config;
 mod connection;
-mod http;
+pub mod http;
 mod listener;
 pub mod mcp;
 mod opaque;
@@ -59,6 +70,17 @@ pub trait Arbiter: Send + Sync + 'static {
 
     /// Something kept the boundary from doing its work on a connection.
     fn trouble(&self, trouble: Trouble);
+
+    /// The agent hung up, or its connection broke, before it had the response of this effect:
+    /// forwarded or replayed, it does not know the outcome and may well send the call again.
+    fn undelivered(&self, origin: &Origin, effect: EffectId) {
+        let _ = (origin, effect);
+    }
+
+    /// The agent hung up on an effect that is running: an equal call of it now means that one.
+    fn abandoned(&self, origin: &Origin, effect: EffectId) {
+        let _ = (origin, effect);
+    }
 
     /// An MCP server told its tools: `tools` is the JSON text of the array in a `tools/list`
     /// result (one page of it), `server` the same as in [`McpRequest`](crate::words::McpRequest).

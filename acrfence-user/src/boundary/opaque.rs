@@ -1,6 +1,5 @@
 //! Bytes that are passed on without being understood: admitted first, counted, reported.
 
-use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -42,12 +41,18 @@ pub(crate) async fn admit(
 }
 
 impl Flow {
-    /// Passes bytes both ways until both sides ended.
+    /// Passes bytes both ways until both sides ended, or the boundary is closed.
     pub(crate) async fn relay(self, agent: BoxTransport, mut upstream: BoxTransport) {
         let mut agent = Counted::new(agent, self.sent.clone(), self.received.clone());
-        let ended: io::Result<_> = tokio::io::copy_bidirectional(&mut agent, &mut upstream).await;
-        if let Err(error) = ended {
-            tracing::debug!("an opaque flow broke: {error}");
+        let stop = self.shared.stop.clone();
+        tokio::select! {
+            ended = tokio::io::copy_bidirectional(&mut agent, &mut upstream) => {
+                if let Err(error) = ended {
+                    tracing::debug!("an opaque flow broke: {error}");
+                }
+            }
+            // Nobody can say when it would end.
+            () = stop.cancelled() => {}
         }
     }
 }

@@ -91,6 +91,24 @@ fn request_line(target_on: &[u8]) -> Option<Carries> {
     }
 }
 
+/// What a connection that is neither TLS nor HTTP looks like, for a person to read.
+pub fn guess(bytes: &[u8]) -> &'static str {
+    match bytes {
+        [b'S', b'S', b'H', b'-', ..] => "SSH",
+        // Length, then the protocol version 3.0 or the request for TLS.
+        [0, 0, _, _, 0, 3, 0, 0, ..] | [0, 0, 0, 8, 4, 0xd2, 0x16, 0x2f, ..] => "PostgreSQL",
+        [b'*', b'0'..=b'9', ..] => "Redis",
+        // OP_MSG or OP_QUERY of MongoDB, little-endian, after length and two ids.
+        [_, _, _, 0, _, _, _, _, _, _, _, _, 0xdd, 7, 0, 0, ..]
+        | [_, _, _, 0, _, _, _, _, _, _, _, _, 0xd4, 7, 0, 0, ..] => "MongoDB",
+        [5, 1..=8, ..] => "SOCKS5 proxy",
+        [4, 1, ..] => "SOCKS4 proxy",
+        [0x10, ..] if bytes.windows(4).take(10).any(|w| w == b"MQTT") => "MQTT",
+        [b'A', b'M', b'Q', b'P', ..] => "AMQP",
+        _ => "neither TLS nor HTTP",
+    }
+}
+
 /// Ports on which the server speaks first, so that waiting for the agent's first bytes is in vain.
 pub(super) fn server_speaks_first(port: u16) -> bool {
     matches!(
@@ -136,6 +154,14 @@ mod tests {
         ] {
             assert_eq!(sniff(bytes), carries, "{}", bytes.escape_ascii());
         }
+    }
+
+    #[test]
+    fn well_known_protocols_have_a_name() {
+        assert_eq!(guess(b"\x00\x00\x00\x08\x04\xd2\x16\x2f"), "PostgreSQL");
+        assert_eq!(guess(b"*1\r\n$4\r\nPING\r\n"), "Redis");
+        assert_eq!(guess(b"\x05\x01\x00"), "SOCKS5 proxy");
+        assert_eq!(guess(b""), "neither TLS nor HTTP");
     }
 
     proptest! {

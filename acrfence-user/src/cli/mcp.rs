@@ -15,6 +15,7 @@ use anyhow::{Context as _, bail};
 use clap::{Args, Subcommand};
 use serde::Serialize;
 
+use super::Global;
 use files::{Change, Configuration};
 use wrap::{Relay, State};
 
@@ -36,9 +37,9 @@ pub struct Mcp {
 
 #[derive(Debug, Args)]
 struct Start {
-    /// Socket on which the daemon takes pipes over.
-    #[arg(long, value_name = "PATH", default_value = DOOR, env = "ACRFENCE_RELAY_SOCKET")]
-    socket: PathBuf,
+    /// Socket on which the daemon takes pipes over, where it is not `relay.sock` in its directory.
+    #[arg(long, value_name = "PATH", env = "ACRFENCE_RELAY_SOCKET")]
+    socket: Option<PathBuf>,
 
     /// What to do where the daemon cannot be reached, or tracks no agent here.
     #[arg(long, value_enum, default_value_t = Unfenced::Refuse, value_name = "WHAT")]
@@ -62,8 +63,8 @@ enum Unfenced {
     Run,
 }
 
-/// Where the daemon takes pipes over, unless it is told otherwise.
-const DOOR: &str = "/run/acrfence/relay.sock";
+/// Where the daemon takes pipes over, in its directory.
+pub const DOOR: &str = "relay.sock";
 
 #[derive(Debug, Subcommand)]
 enum Action {
@@ -107,10 +108,6 @@ struct Unwrap {
 struct Status {
     #[command(flatten)]
     files: Files,
-
-    /// One JSON object a line.
-    #[arg(long)]
-    json: bool,
 }
 
 #[derive(Debug, Args)]
@@ -131,12 +128,12 @@ struct Line<'a> {
 
 impl Mcp {
     /// Does what was asked; the exit status is the server's where one was started.
-    pub fn run(self) -> anyhow::Result<ExitCode> {
+    pub fn run(self, global: &Global) -> anyhow::Result<ExitCode> {
         match self.action {
-            None => self.start.run(),
+            None => self.start.run(global),
             Some(Action::Wrap(wrap)) => wrap.run(),
             Some(Action::Unwrap(unwrap)) => unwrap.run(),
-            Some(Action::Status(status)) => status.run(),
+            Some(Action::Status(status)) => status.run(global.json),
         }
     }
 }
@@ -181,13 +178,13 @@ impl Unwrap {
 }
 
 impl Status {
-    fn run(self) -> anyhow::Result<ExitCode> {
+    fn run(self, json: bool) -> anyhow::Result<ExitCode> {
         self.files.each(|file| {
-            if !self.json {
+            if !json {
                 println!("{}", file.path.display());
             }
             for (server, state) in file.servers() {
-                if self.json {
+                if json {
                     let line = Line {
                         file: &file.path,
                         server,

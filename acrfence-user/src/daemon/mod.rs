@@ -1,1 +1,31 @@
-//! daemon (to come)
+//! The daemon: puts the rooms together and gives time, randomness and order to the pure ones.
+
+mod callers;
+mod evidence;
+mod holds;
+mod kernel;
+mod lives;
+mod news;
+mod notices;
+mod pipeline;
+mod probe_kernel;
+mod service;
+mod start;
+mod ticket;
+mod tools;
+mod upkeep;
+
+pub use holds::Hold;
+pub use kernel::{Claimed, Kernel, LifeIndex, Membership, ProcessFacts};
+pub use notices::{Notices, OpaqueCount, TroubleNotice};
+pub use pipeline::{Keys, Pipeline, PipelineError};
+pub use service::Daemon;
+pub use start::{Settings, serve};
+
+use crate::words::Timestamp;
+
+/// The time of now.
+pub(crate) fn now() -> Timestamp {
+    let since_1970 = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    Timestamp(since_1970.map_or(0, |d| u64::try_from(d.as_nanos()).unwrap_or(u64::MAX)))
+}

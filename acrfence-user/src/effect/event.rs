@@ -55,6 +55,16 @@ pub enum Event {
         /// When.
         at: Timestamp,
     },
+    /// The agent that made this call never got its true outcome (it hung up before the response was
+    /// delivered): an equivalent call is answered from the record, once.
+    OutcomeLost {
+        /// Which effect.
+        effect: EffectId,
+        /// In words.
+        why: String,
+        /// When.
+        at: Timestamp,
+    },
     /// A call was answered from the record: the effect has entered this branch's timeline here.
     Replayed {
         /// The effect.
@@ -102,6 +112,13 @@ pub enum Event {
         decision: HoldDecision,
         /// Who said so (`uid 1000`).
         by: String,
+        /// When.
+        at: Timestamp,
+    },
+    /// A decision to send was used: it holds for one call.
+    HoldUsed {
+        /// Which hold.
+        hold: HoldId,
         /// When.
         at: Timestamp,
     },

@@ -4,10 +4,29 @@
 //! stand behind [`EffectLog`], so that a shared store could (DESIGN.md §11).
 
 mod event;
+#[doc(hidden)]
+pub mod fuzz;
+#[doc(hidden)]
+pub mod index;
+#[doc(hidden)]
+pub mod journal;
+#[cfg(test)]
+mod model;
 mod query;
+#[cfg(test)]
+mod samples;
+mod store;
+#[cfg(test)]
+mod tests;
 
 pub use event::{Event, Harvest, HoldDecision, Prepared};
 pub use query::{CandidateRow, CredentialHistory, EffectFilter, EffectRow, Page};
+
+pub use journal::Fault;
+pub use store::{
+    Content, ExportFilter, GcKeep, GcPolicy, GcReport, OpenReport, Phase, Progress, Store,
+    StoreConfig, StoreStats, Verification,
+};
 
 use crate::words::{Effect, EffectId, Fingerprint, Seq, ThreadId, ToolKey};
 
@@ -38,6 +57,15 @@ pub enum LogError {
         /// What is wrong.
         detail: String,
     },
+    /// It is not the newest one known: restored from a backup or a snapshot, or its anchor is gone.
+    /// Enforcing with it would let effects happen twice.
+    #[error(
+        "the effect log was rolled back ({detail}); put the newest journal and its anchor back, or, when they are lost, accept that with `acrfence log accept-rollback`"
+    )]
+    RolledBack {
+        /// What does not fit.
+        detail: String,
+    },
     /// It cannot be opened as it is.
     #[error("{0}")]
     Unusable(String),
@@ -52,6 +80,9 @@ pub trait EffectLog: Send + Sync + 'static {
     ///
     /// For [`Event::Prepared`], room for the outcome is reserved first; an outcome therefore does
     /// not fail with [`LogError::Full`].
+    ///
+    /// Dropping the returned future does not take the record back. A *prepared* record whose writer
+    /// went away before it was answered was not sent, and is settled as failed by the log itself.
     async fn append(&self, event: Event) -> Result<Seq, LogError>;
 
     /// Writes `event` in order with the others without waiting for the disk. For what may be lost
@@ -80,7 +111,8 @@ pub trait EffectLog: Send + Sync + 'static {
     fn first_seen(&self, thread: ThreadId, value: u64) -> Result<Option<Seq>, LogError>;
 
     /// Everything that is not an effect or an observation, in order: incarnations, threads,
-    /// branches, checkpoints, replays, refusals' holds. `lineage` is rebuilt from it at start.
+    /// branches, checkpoints, replays, refusals, holds. `lineage` is rebuilt from it at start.
+    /// Outcomes and resolutions belong to their effects.
     fn lineage_events(&self) -> Result<Vec<(Seq, Event)>, LogError>;
 
     /// Effects that are still `prepared`, oldest first: at start, those a dead daemon left.

@@ -1,1 +1,16 @@
-//! fence (to come)
+//! The fence: decides what happens to a call. Pure: values in, a decision out.
+
+mod decide;
+mod key;
+mod outcome;
+mod refusal;
+
+#[cfg(test)]
+mod tests;
+
+pub use decide::{
+    Candidate, Decision, HoldReason, Rules, Situation, Spent, SuspectRule, Unmatched, decide,
+};
+pub use key::tool_key;
+pub use outcome::outcome_of;
+pub use refusal::{Earlier, refusal};

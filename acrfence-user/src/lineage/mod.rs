@@ -1,1 +1,18 @@
-//! lineage (to come)
+//! Lineage: places every call in a thread and a branch, and says what a branch does not remember.
+//!
+//! Pure. The state is a fold over the journal ([`Lineage::apply`]); every question is answered from
+//! it. The one rule that everything stands on is [`Lineage::fenced`].
+
+pub mod conversation;
+mod fold;
+mod target;
+mod timeline;
+mod tree;
+
+#[cfg(test)]
+mod tests;
+
+pub use fold::{AgentLine, Life, Lineage};
+pub use target::{RestoreTarget, TargetError};
+pub use timeline::{Executed, Forgotten};
+pub use tree::{AgentTree, BranchTree, ThreadTree};

@@ -1,6 +1,7 @@
 //! Puts the hooks in place, or takes over those that a daemon before us left.
 
 use std::os::unix::fs::MetadataExt as _;
+use std::path::Path;
 use std::sync::Arc;
 
 use acrfence_common::{ABI, Captures, EXEMPT, Tracked};
@@ -44,6 +45,23 @@ impl Probe {
         let netns = sys::netns_cookie().map_err(system("cannot tell the network namespace"))?;
 
         let pins = settings.pin_directory.clone();
+        let is_first = !pins.join("CONFIG").exists();
+        let attached = Self::attach_at(settings, &cgroup, cgroup_id, netns, lock);
+        if attached.is_err() && is_first {
+            // Nobody is tracked yet, so there is no fence to keep closed.
+            hooks::remove(&pins)?;
+        }
+        attached
+    }
+
+    fn attach_at(
+        settings: Settings,
+        cgroup: &Path,
+        cgroup_id: u64,
+        netns: u64,
+        lock: sys::Lock,
+    ) -> Result<Self, ProbeError> {
+        let pins = settings.pin_directory.clone();
         let mut ebpf = hooks::load(&settings, Some(&pins))?;
         let logger = super::kernel_log::start(&mut ebpf);
         let (maps, ring) = Maps::take(&mut ebpf)?;
@@ -64,10 +82,12 @@ impl Probe {
             served: 0,
             open_when_down: u32::from(settings.daemon_down == DaemonDown::Open),
         })?;
-        maps.births.clear()?;
+        maps.parents.clear()?;
         maps.listeners.clear()?;
+        // Connections to a daemon that is gone are not ours to accept.
+        maps.clients.clear()?;
         let same_cgroup = before.cgroup == cgroup_id;
-        let refused = hooks::attach(&mut ebpf, &settings, &pins, &cgroup, same_cgroup)?;
+        let refused = hooks::attach(&mut ebpf, &settings, &pins, cgroup, same_cgroup)?;
 
         let (feed, _) = broadcast::channel(EVENTS_HELD);
         let probe = Self {

@@ -32,10 +32,10 @@ impl Probe {
     pub fn open_connections(&self, agent: u32) -> Result<Vec<OpenConnection>, ProbeError> {
         let redirected: std::collections::HashSet<SocketAddr> = self
             .maps
-            .clients
+            .sockets
             .entries()?
-            .into_keys()
-            .map(|key| event::socket_addr(&key.local))
+            .into_values()
+            .map(|record| event::socket_addr(&record.local))
             .collect();
         let mut found = vec![];
         for (process, owner) in self.tracked()? {
@@ -133,7 +133,7 @@ fn of_process(process: ProcessIdentity, dir: &ProcDir) -> Vec<OpenConnection> {
                 "tcp" => row.is_connection,
                 _ => row.peer.port() == 443,
             };
-            counts.then(|| OpenConnection {
+            counts.then_some(OpenConnection {
                 process,
                 fd,
                 inode,

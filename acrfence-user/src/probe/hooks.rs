@@ -119,6 +119,8 @@ pub fn load(settings: &Settings, pin_directory: Option<&Path>) -> Result<Ebpf, P
         .override_global("LAYOUT", &layout, true)
         .override_global(aya_log::LEVEL, &log_level, false)
         .map_max_entries("EVENTS", settings.ring_bytes)
+        .map_max_entries("SOCKETS", settings.most_connections)
+        .map_max_entries("CLIENTS", settings.most_connections)
         .map_max_entries("TRACKED", most_processes());
     if let Some(directory) = pin_directory {
         check_version(directory)?;
@@ -245,23 +247,30 @@ pub fn kernel_btf() -> Result<aya::Btf, ProbeError> {
     aya::Btf::from_sys_fs().map_err(|error| ProbeError::NoBtf(chain(&error)))
 }
 
-/// Takes every hook and map of a pin directory out of the kernel, and the directory with them.
+/// Takes every hook and map of a pin directory out of the kernel, and the directory with them;
+/// also those of other versions.
 pub fn remove(pin_directory: &Path) -> Result<(), ProbeError> {
-    // Hooks first: a hook without its maps could not say what it does.
-    for hook in HOOKS {
-        unpin(&pin_directory.join(hook.program))?;
-        unpin(&pin_directory.join(format!("{}{FRESH}", hook.program)))?;
+    let failed = |source| ProbeError::System {
+        what: format!("cannot remove {}", pin_directory.display()),
+        source,
+    };
+    let entries = match fs::read_dir(pin_directory) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        entries => entries.map_err(failed)?,
+    };
+    let mut pins = entries
+        .map(|entry| entry.map(|entry| entry.path()))
+        .collect::<Result<Vec<_>, _>>()
+        .map_err(failed)?;
+    // Hooks (lower case) first: a hook without its maps could not say what it does.
+    pins.sort_by(|a, b| b.file_name().cmp(&a.file_name()));
+    for pin in pins {
+        if let Ok(object) = sys::open_pin(&pin) {
+            detach(&pin, object.as_fd())?;
+        }
+        unpin(&pin)?;
     }
-    for name in maps::PINNED {
-        unpin(&pin_directory.join(name))?;
-    }
-    match fs::remove_dir(pin_directory) {
-        Err(source) if source.kind() != io::ErrorKind::NotFound => Err(ProbeError::System {
-            what: format!("cannot remove {}", pin_directory.display()),
-            source,
-        }),
-        _ => Ok(()),
-    }
+    fs::remove_dir(pin_directory).map_err(failed)
 }
 
 /// Ends the name of a link that has not taken its place yet.
@@ -289,7 +298,11 @@ fn attach_one(
                     .map_err(|e| format!("its program cannot be replaced: {e}"));
             }
             let link: OwnedFd = sys::cgroup_link(fd, cgroup, kind).map_err(|e| e.to_string())?;
-            name_link(pin, |path| sys::pin(link.as_fd(), path))
+            name_link(pin, |path| sys::pin(link.as_fd(), path))?;
+            match old {
+                Some(old) => detach(pin, old.as_fd()).map_err(|e| e.to_string()),
+                None => Ok(()),
+            }
         }
         (Program::BtfTracePoint(program), _) => {
             let link = program
@@ -331,6 +344,19 @@ fn name_link(pin: &Path, give: impl FnOnce(&Path) -> io::Result<()>) -> Result<(
     give(fresh)
         .and_then(|()| fs::rename(fresh, pin))
         .map_err(|e| format!("it cannot be pinned at {}: {e}", pin.display()))
+}
+
+/// Takes a cgroup hook off at once; what is no cgroup hook is left to [`unpin`].
+fn detach(pin: &Path, object: std::os::fd::BorrowedFd<'_>) -> Result<(), ProbeError> {
+    match sys::detach(object) {
+        Err(source) if !matches!(source.raw_os_error(), Some(libc::EINVAL | libc::EOPNOTSUPP)) => {
+            Err(ProbeError::System {
+                what: format!("cannot detach {}", pin.display()),
+                source,
+            })
+        }
+        _ => Ok(()),
+    }
 }
 
 fn unpin(path: &Path) -> Result<(), ProbeError> {

@@ -68,6 +68,6 @@ mod tests {
         let bytes = std::fs::read("/sys/kernel/btf/vmlinux").unwrap();
         let layout = read(&Btf::parse(&bytes).unwrap()).unwrap();
         assert_ne!(layout.task_tgid, layout.task_pid);
-        assert!(layout.task_start_boottime > 0 && layout.task_start_boottime % 8 == 0);
+        assert!(layout.task_start_boottime > 0 && layout.task_start_boottime.is_multiple_of(8));
     }
 }

@@ -1,8 +1,8 @@
 //! The kernel's maps, typed.
 
 use acrfence_common::{
-    AgentLabel, Birth, Claim, ClientKey, Config, Counters, DropKey, Endpoint, GateConfig,
-    GateEntry, Listener, ProgramName, Tracked, Traffic, TrafficKey,
+    AgentLabel, Claim, ClientKey, Config, Counters, DropKey, Endpoint, GateConfig, GateEntry,
+    Listener, Parentage, ProgramName, SocketRecord, Tracked, Traffic, TrafficKey,
 };
 use aya::maps::{Array, HashMap, MapData, MapError, PerCpuArray, RingBuf};
 use aya::{Ebpf, Pod};
@@ -14,7 +14,7 @@ use super::ProbeError;
 pub const PINNED: [&str; 18] = [
     "EVENTS",
     "TRACKED",
-    "BIRTHS",
+    "PARENTS",
     "SOCKETS",
     "CLIENTS",
     "PASSES",
@@ -103,7 +103,8 @@ impl<K: Pod + Eq + std::hash::Hash, V: Pod> Table<K, V> {
 /// The maps.
 pub struct Maps {
     pub tracked: Table<u32, Tracked>,
-    pub births: Table<u32, Birth>,
+    pub parents: Table<u32, Parentage>,
+    pub sockets: Table<u64, SocketRecord>,
     pub clients: Table<ClientKey, Claim>,
     pub passes: Table<Endpoint, u32>,
     pub listeners: Table<u64, Listener>,
@@ -126,7 +127,8 @@ impl Maps {
     pub fn take(ebpf: &mut Ebpf) -> Result<(Self, RingBuf<MapData>), ProbeError> {
         let maps = Self {
             tracked: table(ebpf, "TRACKED")?,
-            births: table(ebpf, "BIRTHS")?,
+            parents: table(ebpf, "PARENTS")?,
+            sockets: table(ebpf, "SOCKETS")?,
             clients: table(ebpf, "CLIENTS")?,
             passes: table(ebpf, "PASSES")?,
             listeners: table(ebpf, "LISTENERS")?,

@@ -21,6 +21,7 @@
 mod account;
 mod attach;
 mod btf;
+mod claim;
 mod connections;
 mod doctor;
 mod error;
@@ -40,20 +41,20 @@ mod walk;
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
-use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use acrfence_common::Listener;
 pub use acrfence_common::{
     Captures, Channel, DropReason, GateOutcome, GateWhy, Primitive, Sort, Treatment,
 };
-use acrfence_common::{ClientKey, Listener};
 use aya::Ebpf;
 use parking_lot::Mutex;
 use tokio::sync::broadcast;
 
 pub use account::{Account, Loss, Total, channel_name};
+pub use claim::Claimed;
 pub use connections::OpenConnection;
 pub use doctor::{Check, Report, State, doctor};
 pub use error::ProbeError;
@@ -63,7 +64,6 @@ pub use stream::{Events, Received};
 pub use table::Process;
 pub use track::Membership;
 
-use crate::words::ProcessIdentity;
 use event::Decoder;
 use maps::Maps;
 use stream::Drain;
@@ -86,14 +86,19 @@ pub struct Settings {
     pub daemon: Option<u32>,
     /// What becomes of tracked connections while no daemon lives.
     pub daemon_down: DaemonDown,
-    /// Which writes are looked at ([`Captures`]). Ordinary pipes are chatty: each write costs well
-    /// under a microsecond, and only the first and then one every `resample` is reported.
+    /// Which writes are looked at ([`Captures`]); 0 leaves the hooks out altogether. Every write of
+    /// a tracked process adds to the totals of its channel (about a microsecond each); the first
+    /// on a channel, and then one every `resample`, is reported with its first bytes. Ordinary
+    /// pipes are chatty, so that each write is *not* reported.
     pub captures: u32,
     /// A channel that was reported is reported again after this time.
     pub resample: Duration,
     /// Size of the ring buffer; rounded up to a power of two of pages. Hooks that are taken over
     /// keep theirs.
     pub ring_bytes: u32,
+    /// Redirected connections there can be at one time; more are refused. Hooks that are taken over
+    /// keep theirs.
+    pub most_connections: u32,
     /// How much the kernel programs log through aya-log: 1 errors to 5 everything.
     pub kernel_log_level: u8,
 }
@@ -130,20 +135,10 @@ impl Default for Settings {
             captures: Captures::ALL,
             resample: Duration::from_secs(1),
             ring_bytes: 8 << 20,
+            most_connections: 65536,
             kernel_log_level: 3,
         }
     }
-}
-
-/// Whose connection an accepted one is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Claimed {
-    /// Where it wanted to connect to.
-    pub original: SocketAddr,
-    /// The process.
-    pub process: ProcessIdentity,
-    /// The agent's index.
-    pub agent: u32,
 }
 
 /// The hooks in the kernel, attached. All methods may be called from any thread.
@@ -158,42 +153,29 @@ pub struct Probe {
     table: Mutex<ProcessTable>,
     decoder: Decoder,
     feed: broadcast::Sender<Arc<ProbeEvent>>,
-    /// One walk at a time: the kernel has one list of births.
+    /// One walk at a time: the kernel has one list of parents.
     walking: Mutex<()>,
     past_traffic: Mutex<HashMap<(u32, u32), account::Total>>,
     refused: Vec<(&'static str, String)>,
     netns: u64,
-    _lock: OwnedFd,
+    _lock: sys::Lock,
 }
 
 impl Probe {
-    /// Whose connection the accepted one from `client` is; none when it was not redirected (then
-    /// it must be dropped, never passed on) or is already closed.
-    pub fn claim(&self, client: SocketAddr) -> Option<Claimed> {
-        self.claim_in(self.netns, client)
-    }
-
-    /// The same for a listener in another network namespace, given by its cookie.
-    pub fn claim_in(&self, netns: u64, client: SocketAddr) -> Option<Claimed> {
-        let key = ClientKey {
-            netns,
-            local: event::endpoint(client),
-            zero: 0,
+    /// Whether the network hooks see connections of this process: not when they are attached below
+    /// the root of the hierarchy and it lives elsewhere. True when that cannot be told and the hooks
+    /// cover everything.
+    pub fn covers(&self, pid: u32) -> bool {
+        let Some(covered) = &self.settings.cgroup else {
+            return true;
         };
-        match self.maps.clients.get(&key) {
-            Ok(claim) => claim.map(|claim| Claimed {
-                original: event::socket_addr(&claim.original),
-                process: ProcessIdentity {
-                    tgid: claim.tgid,
-                    start_ns: claim.start_ns,
-                },
-                agent: claim.agent,
-            }),
-            Err(error) => {
-                tracing::error!(%client, %error, "cannot tell whose connection this is");
-                None
-            }
-        }
+        let Some(root) = mounts::cgroup2() else {
+            return false;
+        };
+        let Ok(path) = proc::ProcDir::open(pid).and_then(|dir| dir.cgroup()) else {
+            return false;
+        };
+        root.join(path.trim_start_matches('/')).starts_with(covered)
     }
 
     /// Says where redirected connections of a network namespace go; `None` for both refuses them.

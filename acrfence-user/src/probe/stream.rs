@@ -9,7 +9,7 @@ use aya::maps::{MapData, RingBuf};
 use parking_lot::Mutex;
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
-use tokio::sync::broadcast;
+use tokio::sync::{Notify, broadcast};
 
 use super::event::{Execution, ProbeEvent, What};
 use super::kernel_log::KernelLog;
@@ -22,6 +22,8 @@ use crate::words::{ProcessIdentity, Timestamp};
 pub struct Drain {
     ring: Mutex<RingBuf<MapData>>,
     log: Mutex<Option<KernelLog>>,
+    /// Somebody stopped before the ring was empty; the kernel does not wake us for the rest.
+    rest: Notify,
 }
 
 impl Drain {
@@ -29,6 +31,7 @@ impl Drain {
         Self {
             ring: Mutex::new(ring),
             log: Mutex::new(log),
+            rest: Notify::new(),
         }
     }
 }
@@ -89,6 +92,10 @@ impl Probe {
                     ready?.clear_ready();
                     self.drain();
                 }
+                () = self.drain.rest.notified() => {
+                    tokio::task::yield_now().await;
+                    self.drain();
+                }
                 ready = readable(log.as_ref()) => {
                     ready?.clear_ready();
                     if let Some(log) = self.drain.log.lock().as_mut() {
@@ -123,12 +130,17 @@ impl Probe {
             drop(record);
             let facts = match &event.what {
                 What::Executed(execution) => self.facts(event.process, execution),
+                What::Born { parent } => {
+                    self.read_stranger(&event, *parent);
+                    Facts::default()
+                }
                 _ => Facts::default(),
             };
             self.table.lock().apply(&event, facts);
             // Fails when nobody listens.
             let _ = self.feed.send(Arc::new(event));
         }
+        self.drain.rest.notify_one();
     }
 
     /// What is known of a process, up to date with everything it did before this call.
@@ -151,6 +163,12 @@ impl Probe {
             process.cwd = cwd;
         }
         Some(process)
+    }
+
+    /// The same also of a process that belongs to no agent, as `/proc` tells it now.
+    pub fn any_process(&self, identity: ProcessIdentity) -> Option<Process> {
+        self.process(identity)
+            .or_else(|| self.read_process(identity, 0))
     }
 
     /// Every process of an agent, oldest first: those that run, and for a while those that ended.
@@ -182,6 +200,20 @@ impl Probe {
         })
     }
 
+    /// Reads a newborn whose parent is not in the table (its start was reported to a daemon that
+    /// is gone): it cannot inherit what nobody knows.
+    fn read_stranger(&self, event: &ProbeEvent, parent: ProcessIdentity) {
+        if self.table.lock().get(parent).is_some() {
+            return;
+        }
+        if let Some(agent) = event.agent
+            && let Some(mut process) = self.read_process(event.process, agent)
+        {
+            process.parent = Some(parent);
+            self.table.lock().insert(process);
+        }
+    }
+
     /// What `/proc` adds to the report of a program start, if the process is still there.
     fn facts(&self, identity: ProcessIdentity, execution: &Execution) -> Facts {
         let Ok(dir) = ProcDir::of(identity) else {
@@ -204,9 +236,10 @@ impl Probe {
     }
 
     /// Clears away what is left of processes that ended without the kernel telling us: entries
-    /// that came too late for the exit hook, and totals of channels.
+    /// that came too late for the exit hook, totals of channels, and claims that nobody made.
     pub(super) fn sweep(&self) -> Result<(), ProbeError> {
         self.clear_ended()?;
+        self.clear_claims()?;
         self.gather_traffic()
     }
 }
@@ -216,16 +249,20 @@ pub(super) fn wall_clock() -> Timestamp {
     Timestamp(clock(nix::time::ClockId::CLOCK_REALTIME))
 }
 
+/// Nanoseconds since boot, as the kernel programs count them.
+pub(super) fn since_boot() -> u64 {
+    clock(nix::time::ClockId::CLOCK_BOOTTIME)
+}
+
 /// Records taken in by one look-up at most.
-const MOST_AT_ONCE: usize = 100_000;
+const MOST_AT_ONCE: usize = 10_000;
 const SWEEP: Duration = Duration::from_secs(10);
 const MOST_ARGUMENTS: u64 = 64 << 10;
 const MOST_ENVIRONMENT: u64 = 1 << 20;
 
 /// Wall clock minus time since boot.
 fn boot_time() -> u64 {
-    clock(nix::time::ClockId::CLOCK_REALTIME)
-        .saturating_sub(clock(nix::time::ClockId::CLOCK_BOOTTIME))
+    clock(nix::time::ClockId::CLOCK_REALTIME).saturating_sub(since_boot())
 }
 
 fn clock(id: nix::time::ClockId) -> u64 {

@@ -31,6 +31,11 @@ pub fn replace_program(link: BorrowedFd<'_>, program: BorrowedFd<'_>) -> io::Res
     bpf(LINK_UPDATE, &attribute).map(drop)
 }
 
+/// Takes a cgroup link's program off at once. Unpinning alone takes effect only some time later.
+pub fn detach(link: BorrowedFd<'_>) -> io::Result<()> {
+    bpf(LINK_DETACH, &link.as_raw_fd()).map(drop)
+}
+
 /// Gives a link a name in a bpffs.
 pub fn pin(object: BorrowedFd<'_>, path: &Path) -> io::Result<()> {
     let path = c_path(path)?;
@@ -95,13 +100,24 @@ pub fn wait_for_running_hooks() -> io::Result<()> {
     checked(unsafe { libc::syscall(libc::SYS_membarrier, MEMBARRIER_CMD_GLOBAL, 0, 0) }).map(drop)
 }
 
-/// Takes the lock of a directory for as long as the descriptor lives; none when it is taken.
-pub fn try_lock(directory: &Path) -> io::Result<Option<OwnedFd>> {
+/// The lock of a directory.
+pub struct Lock(OwnedFd);
+
+impl Drop for Lock {
+    fn drop(&mut self) {
+        // Closing is not enough: a child that was just forked shares it until it executes.
+        // SAFETY: the descriptor is open.
+        unsafe { libc::flock(self.0.as_raw_fd(), libc::LOCK_UN) };
+    }
+}
+
+/// Takes the lock of a directory; none when another process has it.
+pub fn try_lock(directory: &Path) -> io::Result<Option<Lock>> {
     let file = std::fs::File::open(directory)?;
     // SAFETY: the descriptor is open.
     let result = unsafe { libc::flock(file.as_fd().as_raw_fd(), libc::LOCK_EX | libc::LOCK_NB) };
     if result == 0 {
-        return Ok(Some(file.into()));
+        return Ok(Some(Lock(file.into())));
     }
     let error = io::Error::last_os_error();
     if error.kind() == io::ErrorKind::WouldBlock {
@@ -121,6 +137,7 @@ const OBJ_PIN: libc::c_int = 6;
 const OBJ_GET: libc::c_int = 7;
 const LINK_CREATE: libc::c_int = 28;
 const LINK_UPDATE: libc::c_int = 29;
+const LINK_DETACH: libc::c_int = 34;
 const SO_NETNS_COOKIE: libc::c_int = 71;
 const BPF_FS_MAGIC: libc::c_long = 0xcafe_4a11;
 

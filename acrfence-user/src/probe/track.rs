@@ -2,11 +2,10 @@
 //! born meanwhile.
 //!
 //! The root is entered first: from then on the kernel hands it down. Its descendants that are
-//! already there are found in snapshots of all processes. A child that an undiscovered descendant
-//! makes meanwhile is noted by the fork hook, which notes births *before* it looks its parent up:
-//! either it finds the parent that was just entered, or the next pass finds the birth. A parent
-//! that ends meanwhile has its children noted before they get another parent. The walk is over
-//! when a whole pass finds nobody new.
+//! already there are found in snapshots of all processes, by their parents. A child that an
+//! undiscovered descendant makes meanwhile is in the next snapshot, and if its parent has ended by
+//! then, the exit hook has noted whose child it was. The walk is over when a whole pass finds
+//! nobody new: then everybody was entered before the last snapshot began, and hands it down.
 
 use std::collections::{HashMap, HashSet};
 
@@ -34,37 +33,61 @@ pub enum Membership {
 }
 
 impl Probe {
-    /// Makes `pid` and everything below it agent `agent`'s, and gives who that is, `pid` first.
+    /// Makes `pid` and everything below it agent `agent`'s, and gives every process of that agent,
+    /// oldest first. An agent may be given several trees.
     ///
-    /// Processes below it that already belong to another agent stay with that one.
+    /// Processes below `pid` that already belong to another agent stay with that one. When `pid`
+    /// ends meanwhile, what it leaves is the agent's.
     pub fn track(&self, pid: u32, agent: u32) -> Result<Vec<ProcessIdentity>, ProbeError> {
+        self.track_while(pid, agent, || {})
+    }
+
+    /// [`Self::track`], with something that happens at the worst moment: parents are being noted,
+    /// and nobody below `pid` has been found yet. For tests.
+    #[doc(hidden)]
+    pub fn track_while(
+        &self,
+        pid: u32,
+        agent: u32,
+        meanwhile: impl FnOnce(),
+    ) -> Result<Vec<ProcessIdentity>, ProbeError> {
         if agent > MAX_AGENT {
             return Err(ProbeError::AgentIndex(agent));
         }
         let _one_at_a_time = self.walking.lock();
-        self.maps.births.clear()?;
+        self.maps.parents.clear()?;
         self.maps.configure(|config| config.walking = 1)?;
+        let mut entered = vec![];
         let walked = self
-            .root(pid)
-            .and_then(|root| Ok((root, self.walk(root, agent)?)));
+            .identify(pid)
+            .inspect(|_| meanwhile())
+            .and_then(|root| self.walk(root, agent, &mut entered));
         let stopped = self.maps.configure(|config| config.walking = 0);
-        let (root, found) = walked?;
-        stopped?;
+        if let Err(error) = walked.and(stopped) {
+            // Half a tree is no agent. What it had before stays its own.
+            for process in entered {
+                if self.agent_of(process)? == Some(agent) {
+                    self.maps.tracked.remove(&process.tgid)?;
+                }
+            }
+            return Err(error);
+        }
 
         // Whoever ended before it was entered is past the exit hook.
         self.clear_ended()?;
-        self.drain();
-        let mut alive = vec![];
-        for identity in found {
-            if self.agent_of(identity)? == Some(agent) {
-                if let Some(process) = self.read_process(identity, agent) {
-                    self.table.lock().insert(process);
-                }
-                alive.push(identity);
+        for process in entered {
+            if let Some(process) = self.read_process(process, agent) {
+                self.table.lock().insert(process);
             }
         }
-        if alive.first() != Some(&root) {
-            self.untrack(agent)?;
+        self.drain();
+        let mut alive: Vec<_> = self
+            .tracked()?
+            .into_iter()
+            .filter_map(|(process, owner)| (owner == agent).then_some(process))
+            .collect();
+        alive.sort_by_key(|process| (process.start_ns, process.tgid));
+        if alive.is_empty() {
             return Err(ProbeError::NoSuchProcess(pid));
         }
         Ok(alive)
@@ -72,6 +95,7 @@ impl Probe {
 
     /// Lets every process of an agent go. Connections that are redirected already stay so.
     pub fn untrack(&self, agent: u32) -> Result<(), ProbeError> {
+        let _no_walk = self.walking.lock();
         // A fork that is under way may still enter a child of a process that was just let go; once
         // it is through, its child is found.
         loop {
@@ -169,8 +193,8 @@ impl Probe {
         Ok(())
     }
 
-    /// The process to begin with, if it may be an agent.
-    fn root(&self, pid: u32) -> Result<ProcessIdentity, ProbeError> {
+    /// The process with this pid, if it may become an agent's root.
+    pub fn identify(&self, pid: u32) -> Result<ProcessIdentity, ProbeError> {
         if pid == 1 {
             return Err(ProbeError::Init);
         }
@@ -200,13 +224,19 @@ impl Probe {
         Ok(self.snapshot()?.into_iter().find(|row| row.tgid == pid))
     }
 
-    /// Enters the root, then pass after pass its descendants.
-    fn walk(&self, root: ProcessIdentity, agent: u32) -> Result<Vec<ProcessIdentity>, ProbeError> {
-        let mut entered = vec![root];
+    /// Enters the root, then pass after pass its descendants. Whoever was entered is in `entered`,
+    /// also when it fails.
+    fn walk(
+        &self,
+        root: ProcessIdentity,
+        agent: u32,
+        entered: &mut Vec<ProcessIdentity>,
+    ) -> Result<(), ProbeError> {
         self.enter(root, agent)?;
+        entered.push(root);
         loop {
             let rows = self.snapshot()?;
-            let births = self.maps.births.entries()?;
+            let parents = self.maps.parents.entries()?;
             let tracked = self.maps.tracked.entries()?;
             let owner = |process: ProcessIdentity| {
                 tracked
@@ -214,34 +244,22 @@ impl Probe {
                     .filter(|entry| entry.start_ns == process.start_ns)
                     .map(|entry| entry.agent)
             };
-            let found = walk::descendants(&HashSet::from([root]), &rows, &births, |process| {
+            let found = walk::descendants(&HashSet::from([root]), &rows, &parents, |process| {
                 owner(process).is_some_and(|other| other != agent)
             });
-            let fresh: Vec<_> = found
-                .iter()
-                .copied()
-                .filter(|&process| owner(process).is_none())
-                .collect();
-            let alive: HashMap<u32, u64> =
-                rows.iter().map(|row| (row.tgid, row.start_ns)).collect();
+            let listed: HashSet<ProcessIdentity> = rows.iter().map(identity).collect();
             let mut changed = false;
-            for process in fresh {
-                // A birth whose process is in neither this snapshot nor the table has ended, or is
-                // so young that the next pass sees it.
-                let known_end = !alive.contains_key(&process.tgid) && ProcDir::of(process).is_err();
-                if known_end {
-                    continue;
-                }
-                changed = true;
-                self.enter(process, agent)?;
-            }
             for process in found {
-                if !entered.contains(&process) {
+                // Noted and not listed: it has ended, or is so young that the next pass lists it.
+                let known_end = !listed.contains(&process) && ProcDir::of(process).is_err();
+                if owner(process).is_none() && !known_end {
+                    self.enter(process, agent)?;
                     entered.push(process);
+                    changed = true;
                 }
             }
             if !changed {
-                return Ok(entered);
+                return Ok(());
             }
         }
     }

@@ -1,21 +1,21 @@
-//! Finds the descendants of a process in a snapshot and the births since. Pure.
+//! Finds the descendants of a process in a snapshot and what parents have ended since. Pure.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 
-use acrfence_common::{Birth, SnapshotRow};
+use acrfence_common::{Parentage, SnapshotRow};
 
 use crate::words::ProcessIdentity;
 
 /// Every descendant of `roots`, without the roots.
 ///
-/// `rows` are processes with the parent they have now, `births` tell the parent that some had
-/// first (or had until it ended): a process whose parent is gone now belongs to its first one.
+/// `rows` are processes with the parent they have now, `parents` tell whose child some were when
+/// that parent ended, also of those parents themselves.
 /// A process that `stop` names is left out, and so are its descendants unless they are reached
 /// another way.
 pub fn descendants(
     roots: &HashSet<ProcessIdentity>,
     rows: &[SnapshotRow],
-    births: &HashMap<u32, Birth>,
+    parents: &HashMap<u32, Parentage>,
     stop: impl Fn(ProcessIdentity) -> bool,
 ) -> BTreeSet<ProcessIdentity> {
     let now: HashMap<u32, u64> = rows.iter().map(|row| (row.tgid, row.start_ns)).collect();
@@ -33,11 +33,11 @@ pub fn descendants(
                 .push(identity(row.tgid, row.start_ns));
         }
     }
-    for (&tgid, birth) in births {
+    for (&tgid, noted) in parents {
         children
-            .entry(identity(birth.parent, birth.parent_start_ns))
+            .entry(identity(noted.parent, noted.parent_start_ns))
             .or_default()
-            .push(identity(tgid, birth.start_ns));
+            .push(identity(tgid, noted.start_ns));
     }
 
     let mut found = BTreeSet::new();
@@ -92,32 +92,32 @@ mod tests {
     }
 
     #[test]
-    fn orphans_of_processes_that_ended_meanwhile_are_found_by_their_birth() {
+    fn orphans_of_processes_that_ended_meanwhile_are_found() {
         // 5 was made by 4, which was made by 3 and has ended: 5 is a child of 1 now.
         let rows = [row(1, 0), row(2, 1), row(3, 2), row(5, 1), row(6, 5)];
-        let birth = |parent: u32| Birth {
+        let noted = |parent: u32| Parentage {
             start_ns: 0,
             parent_start_ns: u64::from(parent) * 10,
             parent,
             zero: 0,
         };
-        let births = HashMap::from([
+        let parents = HashMap::from([
             (
                 4,
-                Birth {
+                Parentage {
                     start_ns: 40,
-                    ..birth(3)
+                    ..noted(3)
                 },
             ),
             (
                 5,
-                Birth {
+                Parentage {
                     start_ns: 50,
-                    ..birth(4)
+                    ..noted(4)
                 },
             ),
         ]);
-        let found = descendants(&HashSet::from([pid(2)]), &rows, &births, |_| false);
+        let found = descendants(&HashSet::from([pid(2)]), &rows, &parents, |_| false);
         assert_eq!(tgids(&found), [3, 4, 5, 6]);
         let without = descendants(&HashSet::from([pid(2)]), &rows, &HashMap::new(), |_| false);
         assert_eq!(tgids(&without), [3]);

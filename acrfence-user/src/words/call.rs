@@ -87,7 +87,8 @@ pub struct HttpRequest {
     pub body: Body,
     /// JSON-RPC methods that the body calls, in order, where it is JSON-RPC and no `tools/call`
     /// that became a [`Request::Mcp`]; `(response)` stands for an answer to the server's own
-    /// request. Empty for everything else.
+    /// request, `(session end)` for the DELETE of a session that the server gave out. Empty for
+    /// everything else.
     #[serde(default)]
     pub rpc: Vec<String>,
 }
@@ -105,6 +106,7 @@ fn is_housekeeping(method: &str) -> bool {
     matches!(
         method,
         "(response)"
+            | "(session end)"
             | "initialize"
             | "ping"
             | "server/discover"

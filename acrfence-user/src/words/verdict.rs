@@ -79,6 +79,8 @@ pub enum RefusalCode {
     Held,
     /// An equivalent effect is in doubt; a person must resolve it.
     InDoubt,
+    /// It repeats an earlier effect. Only ever noted in observe mode: enforced, it is answered.
+    Duplicate,
     /// Policy refuses it.
     Policy,
     /// The effect log cannot take it (disk full, sync failed): nothing was sent.
@@ -93,6 +95,7 @@ impl RefusalCode {
             Self::CredentialConsumed => "credential_consumed",
             Self::Held => "held",
             Self::InDoubt => "in_doubt",
+            Self::Duplicate => "duplicate",
             Self::Policy => "policy",
             Self::LogUnavailable => "log_unavailable",
         }

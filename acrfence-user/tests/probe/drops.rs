@@ -96,3 +96,33 @@ fn a_receiver_that_is_too_slow_is_told() {
         .sum();
     assert_eq!(got + missed, submitted);
 }
+
+#[test]
+fn events_come_as_they_happen() {
+    use acrfence_user::probe::{Received, What};
+    let fence = Fence::new();
+    let mut agent = fence.agent();
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .unwrap();
+    runtime.block_on(async {
+        let mut events = fence.probe().events();
+        agent.start("run(['/bin/true', 'now'])");
+        let seen = async {
+            while let Some(received) = events.next().await {
+                if let Received::Event(event) = received
+                    && let What::Executed(execution) = &event.what
+                    && execution.argv.get(1).is_some_and(|a| a == "now")
+                {
+                    return;
+                }
+            }
+        };
+        tokio::select! {
+            ended = fence.probe().run() => panic!("{ended:?}"),
+            () = seen => {}
+            () = tokio::time::sleep(std::time::Duration::from_secs(20)) => panic!("no event came"),
+        }
+    });
+}

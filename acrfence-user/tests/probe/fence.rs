@@ -162,6 +162,8 @@ pub struct Place {
 impl Place {
     pub fn new() -> Self {
         static NEXT: AtomicU32 = AtomicU32::new(0);
+        static TIDY: std::sync::Once = std::sync::Once::new();
+        TIDY.call_once(clear_leftovers);
         let name = format!(
             "acrfence-test-{}-{}",
             std::process::id(),
@@ -190,12 +192,6 @@ impl Place {
             ring_bytes: 1 << 20,
             ..Settings::default()
         }
-    }
-
-    /// Pids of everything in the cgroup.
-    pub fn pids(&self) -> Vec<u32> {
-        let text = std::fs::read_to_string(self.cgroup.join("cgroup.procs")).unwrap();
-        text.lines().map(|line| line.parse().unwrap()).collect()
     }
 }
 
@@ -347,6 +343,26 @@ impl Drop for Target {
     fn drop(&mut self) {
         drop(self.stop.take());
         let _ = TcpStream::connect(self.addr);
+    }
+}
+
+/// Takes out what runs left that were killed: hooks stay in the kernel until somebody does.
+fn clear_leftovers() {
+    let is_dead = |name: &str| {
+        name.strip_prefix("acrfence-test-")
+            .and_then(|rest| rest.split('-').next())
+            .is_some_and(|pid| !Path::new("/proc").join(pid).exists())
+    };
+    for folder in [Path::new("/sys/fs/bpf"), &cgroup2()] {
+        for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
+            let name = entry.file_name().to_string_lossy().into_owned();
+            if is_dead(&name) {
+                drop(Place {
+                    cgroup: cgroup2().join(&name),
+                    pins: Path::new("/sys/fs/bpf").join(&name),
+                });
+            }
+        }
     }
 }
 

@@ -38,6 +38,31 @@ def keep_tcp(host, port):
     return s.fileno()
 
 
+def same_source(targets):
+    """Connects from one address and port to several targets at once."""
+    sockets = []
+    results = []
+    port = 0
+    for target in targets:
+        s = socket.socket()
+        s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        s.bind(("127.0.0.1", port))
+        port = s.getsockname()[1]
+        result = s.connect_ex(target)
+        results.append(errno.errorcode.get(result, "OK"))
+        sockets.append(s)
+    for s in sockets:
+        s.close()
+    return results
+
+
+def send_and_go(host, port, data):
+    s = socket.create_connection((host, port), timeout=10)
+    s.sendall(data)
+    s.close()
+
+
 def nonblocking(host, port):
     """Connects without waiting; asks for the peer's name once it is there."""
     import select
@@ -173,10 +198,10 @@ def fast_open(host, port):
 
 
 def storm(workers, births):
-    """Children that, at a byte on the pipe that is given back, make orphans: each forks a child
-    that forks a grandchild and ends at once. The grandchildren stay."""
+    """Children that, at a byte on a pipe, make orphans as fast as they can: each forks a child
+    that forks a grandchild and ends at once. The grandchildren stay. Gives the pipes."""
     go_r, go_w = os.pipe()
-    done_r, done_w = os.pipe()
+    told_r, told_w = os.pipe()
     for _ in range(workers):
         if os.fork() == 0:
             os.close(go_w)
@@ -184,15 +209,30 @@ def storm(workers, births):
             for _ in range(births):
                 pid = os.fork()
                 if pid == 0:
-                    if os.fork() == 0:
+                    before = time.clock_gettime_ns(time.CLOCK_BOOTTIME)
+                    orphan = os.fork()
+                    if orphan == 0:
                         while True:
                             signal.pause()
+                    os.write(told_w, struct.pack("<QQ", before, orphan))
                     os._exit(0)
                 os.waitpid(pid, 0)
-            os.write(done_w, b"x")
+            os.write(told_w, struct.pack("<QQ", 0, 0))
             while True:
                 signal.pause()
-    return [go_w, done_r]
+    return [go_w, told_r]
+
+
+def orphans(told_r, workers):
+    """Waits for the storm to end; gives each orphan's pid and a time before its birth."""
+    told = []
+    while workers:
+        before, pid = struct.unpack("<QQ", os.read(told_r, 16))
+        if pid == 0:
+            workers -= 1
+        else:
+            told.append([before, pid])
+    return told
 
 
 def pipe_write(data):
@@ -248,6 +288,44 @@ def drained(s):
     while chunk := s.recv(100):
         rest += chunk
     return rest.replace(b"target\n", b"").decode()
+
+
+def orphan_now():
+    """An orphan: its parent has ended and was waited for. Gives its pid."""
+    r, w = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        os.write(w, struct.pack("<Q", sleeper()))
+        os._exit(0)
+    os.waitpid(pid, 0)
+    return struct.unpack("<Q", os.read(r, 8))[0]
+
+
+def parent_waits(child=False):
+    """A child that waits to be told what to do, maybe with a child of its own."""
+    global parent_pipes
+    go_r, go_w = os.pipe()
+    told_r, told_w = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        orphan = sleeper() if child else 0
+        os.write(told_w, b"x")
+        order = os.read(go_r, 20)
+        if order == b"sleeper":
+            orphan = sleeper()
+        os.write(told_w, struct.pack("<Q", orphan))
+        os._exit(0)
+    os.read(told_r, 1)
+    parent_pipes = (pid, go_w, told_r)
+
+
+def parent_acts(order):
+    """Tells it, and waits for its end. Gives the pid of the child that has lost its parent."""
+    pid, go_w, told_r = parent_pipes
+    os.write(go_w, order.encode())
+    orphan = struct.unpack("<Q", os.read(told_r, 8))[0]
+    os.waitpid(pid, 0)
+    return orphan
 
 
 def relay_child():

@@ -164,6 +164,26 @@ fn a_claim_ends_with_its_connection() {
 }
 
 #[test]
+fn a_client_that_sends_and_goes_at_once_is_still_known() {
+    let fence = Fence::new();
+    let mut agent = fence.agent();
+    agent.ok("send_and_go('10.99.99.99', 443, b'once\\n')");
+    // Everything of the client is gone by now.
+    wait_for("its socket to be forgotten", || {
+        fence.entries("SOCKETS") == 0
+    });
+    let (stream, from) = accept(&fence.v4);
+    let claim = fence.probe().claim(from).unwrap();
+    assert_eq!(claim.original, "10.99.99.99:443".parse().unwrap());
+    let mut said = String::new();
+    BufReader::new(&stream).read_line(&mut said).unwrap();
+    assert_eq!(said, "once\n");
+    // Once made, nothing is left of it.
+    assert!(fence.probe().claim(from).is_none());
+    assert_eq!(fence.entries("CLIENTS"), 0);
+}
+
+#[test]
 fn a_failed_connection_leaves_nothing_behind() {
     let fence = Fence::with(|settings| settings.listeners.v4 = Some(closed_port()));
     let mut agent = fence.agent();
@@ -174,6 +194,48 @@ fn a_failed_connection_leaves_nothing_behind() {
         fence.entries("SOCKETS") == 0
     });
     assert_eq!(fence.entries("CLIENTS"), 0);
+}
+
+#[test]
+fn neither_does_one_that_fails_before_anything_is_sent() {
+    let fence = Fence::new();
+    let mut agent = fence.agent();
+    // Two sockets with one address of their own: to the hook they cannot be told apart.
+    let code = "same_source([('10.1.1.1', 443), ('10.2.2.2', 443)])";
+    let (answer, claims) = fence.serve(&fence.v4, 1, || agent.ok(code));
+    assert_eq!(answer, json!(["OK", "EADDRNOTAVAIL"]));
+    assert_eq!(claims[0].unwrap().original, "10.1.1.1:443".parse().unwrap());
+    wait_for("the sockets to be forgotten", || {
+        fence.entries("SOCKETS") == 0
+    });
+}
+
+#[test]
+fn a_connection_whose_destination_cannot_be_stored_is_refused() {
+    let fence = Fence::with(|settings| settings.most_connections = 2);
+    let mut events = fence.probe().events();
+    let mut agent = fence.agent();
+    let (_, claims) = fence.serve(&fence.v4, 2, || {
+        agent.ok("keep_tcp('10.1.1.1', 443)");
+        agent.ok("keep_tcp('10.2.2.2', 443)");
+    });
+    assert!(claims.iter().all(Option::is_some));
+    assert_eq!(agent.errno("tcp('10.3.3.3', 443)"), "EPERM");
+    fence.probe().drain();
+    let refused = std::iter::from_fn(|| events.try_event()).any(|event| {
+        matches!(
+            event.what,
+            What::Connected {
+                treatment: Treatment::RefusedNoRoom,
+                ..
+            }
+        )
+    });
+    assert!(refused);
+    let account = fence.account("redirect");
+    assert_eq!((account.seen, account.submitted), (3, 2));
+    assert_eq!(account.dropped["table full"], 1);
+    assert!(fence.probe().gaps(1).contains("redirect"));
 }
 
 #[test]

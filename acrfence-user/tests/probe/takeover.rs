@@ -78,6 +78,11 @@ fn after_a_crash_the_fence_stays_closed_and_the_next_daemon_takes_over() {
     // The process is known although its start was reported to nobody.
     let process = fence.probe().process(claim.process).unwrap();
     assert!(process.exe.contains("python"), "{process:?}");
+    // So is what it starts from now on, before it has executed anything.
+    let young = agent.ok("sleeper()").as_u64().unwrap() as u32;
+    let processes = fence.probe().processes(5);
+    let young = processes.iter().find(|p| p.identity.tgid == young).unwrap();
+    assert!(young.exe.contains("python"), "{young:?}");
     // Each hook is there once: one report a birth.
     let before = fence.account("fork").seen;
     agent.ok("run(['/bin/true'])");

@@ -46,7 +46,7 @@ fn an_existing_tree_is_found_whole() {
     let mut outsider = fence.puppet();
     outsider.ok("sleeper()");
     let found = fence.probe().track(root.pid(), 7).unwrap();
-    assert_eq!(found[0].tgid, root.pid());
+    assert_eq!(found[0].tgid, root.pid(), "the oldest comes first");
     // Three of them lost their parent before anybody looked: nothing tells whose they are.
     assert_eq!(found.len(), 21);
     let tracked = fence.probe().tracked().unwrap();
@@ -62,58 +62,85 @@ fn an_existing_tree_is_found_whole() {
 }
 
 #[test]
+fn orphans_made_during_the_walk_are_not_missed() {
+    // Each makes a family below an undiscovered process ready, and then an orphan.
+    for (ready, make) in [
+        ("None", "orphan_now()"),
+        ("parent_waits()", "parent_acts('sleeper')"),
+        ("parent_waits(child=True)", "parent_acts('end')"),
+    ] {
+        let fence = Fence::new();
+        let mut root = fence.puppet();
+        root.ok("relay_child()");
+        root.ok(&format!("relay(\"{ready}\")"));
+        let mut orphan = None;
+        let pid = root.pid();
+        fence
+            .probe()
+            .track_while(pid, 1, || {
+                orphan = root.ok(&format!("relay(\"{make}\")")).as_u64()
+            })
+            .unwrap();
+        let orphan = orphan.unwrap() as u32;
+        let membership = fence.probe().membership(orphan).unwrap();
+        assert!(
+            matches!(membership, Membership::Inside { agent: 1, .. }),
+            "{make}: {membership:?}"
+        );
+    }
+}
+
+#[test]
 fn nobody_born_during_the_walk_is_missed() {
     let fence = Fence::new();
     let config = fence.config_map();
-    let mut during = 0;
-    let mut rounds = 0;
-    // A walk takes a few milliseconds: not every storm falls into one.
-    while during < 5 && rounds < 100 {
-        rounds += 1;
+    let mut born_during = 0;
+    for round in 0..15 {
         let mut root = fence.puppet();
-        let pid = root.pid();
-        let pipes = root.ok("storm(6, 12)");
-        let (go, done) = (&pipes[0], &pipes[1]);
+        let pipes = root.ok("storm(3, 60)");
+        let (go, told) = (&pipes[0], &pipes[1]);
+        root.ok(&format!("os.write({go}, b'xxx')"));
         let over = AtomicBool::new(false);
-        std::thread::scope(|scope| {
-            let (watching, is_watching) = std::sync::mpsc::channel();
-            let (over, config) = (&over, &config);
-            // The storm breaks when the walk has begun.
-            let storm = scope.spawn(move || {
-                watching.send(()).unwrap();
-                let mut walking = false;
-                while !walking && !over.load(Ordering::Relaxed) {
-                    walking = config.get(&0, 0).unwrap().walking == 1;
+        let (began, ended) = std::thread::scope(|scope| {
+            let watcher = scope.spawn(|| {
+                while !over.load(Ordering::Relaxed) {
+                    if config.get(&0, 0).unwrap().walking == 1 {
+                        return Some(since_boot());
+                    }
                 }
-                root.ok(&format!("os.write({go}, b'xxxxxx')"));
-                root.ok(&format!("[len(os.read({done}, 1)) for _ in range(6)]"));
-                (root, walking)
+                None
             });
-            is_watching.recv().unwrap();
-            fence.probe().track(pid, 1).unwrap();
+            fence.probe().track(root.pid(), 1).unwrap();
+            let ended = since_boot();
             over.store(true, Ordering::Relaxed);
-            let (_root, walking) = storm.join().unwrap();
-            during += u32::from(walking);
-
-            let everybody = fence.place.pids();
-            assert!(everybody.len() > 6 * 12, "{}", everybody.len());
-            let missed: Vec<_> = everybody
-                .iter()
-                .filter(|&&pid| {
-                    let membership = fence.probe().membership(pid);
-                    !matches!(membership, Ok(Membership::Inside { agent: 1, .. }))
-                })
-                .collect();
-            assert!(
-                missed.is_empty(),
-                "round {rounds}: {missed:?} of {}",
-                everybody.len()
-            );
+            (watcher.join().unwrap(), ended)
         });
+        let orphans = root.ok(&format!("orphans({told}, 3)"));
+        for orphan in orphans.as_array().unwrap() {
+            let (before_birth, pid) = (orphan[0].as_u64().unwrap(), orphan[1].as_u64().unwrap());
+            // Whoever lost its parent before the walk began belongs to nobody.
+            if began.is_none_or(|began| before_birth < began) {
+                continue;
+            }
+            born_during += u32::from(before_birth < ended);
+            let membership = fence.probe().membership(pid as u32).unwrap();
+            assert!(
+                matches!(membership, Membership::Inside { agent: 1, .. }),
+                "round {round}: {pid} is {membership:?}, born {} us into a walk of {} us",
+                (before_birth - began.unwrap()) / 1000,
+                (ended - began.unwrap()) / 1000,
+            );
+        }
         fence.place.kill();
         fence.probe().untrack(1).unwrap();
     }
-    assert!(during > 0, "no storm fell into a walk");
+    assert!(born_during > 0, "nobody was born during a walk");
+    eprintln!("{born_during} born during a walk");
+}
+
+fn since_boot() -> u64 {
+    let time = nix::time::clock_gettime(nix::time::ClockId::CLOCK_BOOTTIME).unwrap();
+    time.tv_sec() as u64 * 1_000_000_000 + time.tv_nsec() as u64
 }
 
 #[test]
@@ -211,6 +238,39 @@ fn a_process_that_gets_a_used_pid_is_not_taken_for_the_old_one() {
         start_ns: 1,
     };
     assert!(fence.probe().process(young).is_none());
+}
+
+#[test]
+fn an_agent_may_have_several_trees_and_a_failed_attach_takes_none_of_them() {
+    let fence = Fence::new();
+    let first = fence.agent();
+    let second = fence.puppet();
+    assert_eq!(fence.probe().track(second.pid(), 1).unwrap().len(), 2);
+    let third = fence.puppet();
+    let gone = third.pid();
+    drop(third);
+    assert!(fence.probe().track(gone, 1).is_err());
+    assert!(fence.probe().track(first.pid(), 1).is_err());
+    let tracked = fence.probe().tracked().unwrap();
+    let tgids: BTreeSet<u32> = tracked.keys().map(|p| p.tgid).collect();
+    assert_eq!(tgids, BTreeSet::from([first.pid(), second.pid()]));
+}
+
+#[test]
+fn what_a_root_leaves_that_ends_during_the_walk_is_the_agents() {
+    let fence = Fence::new();
+    let mut keeper = fence.puppet();
+    keeper.ok("parent_waits(child=True)");
+    let root = keeper.ok("parent_pipes[0]").as_u64().unwrap() as u32;
+    let mut orphan = None;
+    let found = fence
+        .probe()
+        .track_while(root, 1, || {
+            orphan = keeper.ok("parent_acts('end')").as_u64()
+        })
+        .unwrap();
+    let tgids: Vec<u32> = found.iter().map(|p| p.tgid).collect();
+    assert_eq!(tgids, [orphan.unwrap() as u32]);
 }
 
 #[test]

@@ -14,7 +14,6 @@ use tokio::sync::Notify;
 
 /// What to do with the next call.
 pub enum Verdict {
-    Forward,
     Replay(Response),
     Refuse,
     /// Decides only when told.
@@ -123,7 +122,7 @@ impl Court {
                 until.notified().await;
                 self.forward(index)
             }
-            Some(Verdict::Forward) | None => self.forward(index),
+            None => self.forward(index),
         }
     }
 

@@ -4,7 +4,7 @@ use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
-use http::header::{CONNECTION, CONTENT_LENGTH, HOST, TRANSFER_ENCODING, UPGRADE};
+use http::header::{CONNECTION, HOST, UPGRADE};
 use http::uri::Authority;
 use http::{HeaderMap, Method, Request, Response, Uri, Version};
 use hyper::body::Incoming;
@@ -13,12 +13,14 @@ use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 
 use super::body::AgentBody;
 use super::exchange::{self, Asked, Leg};
-use super::relay::Reply;
+use super::heads::{Head, Heads, Watch, Watched};
+use super::outlet::Reply;
 use super::spool::{self, SpoolError};
 use super::{headers, switch};
 use crate::boundary::TroubleKind;
 use crate::boundary::refusal::{Failure, Tongue};
 use crate::boundary::stream::BoxTransport;
+use crate::words::Header;
 
 /// Serves requests on `io` until the agent ends the connection or `stop` resolves.
 pub(crate) async fn serve(
@@ -28,13 +30,13 @@ pub(crate) async fn serve(
     stop: impl Future<Output = ()>,
 ) {
     let limits = leg.shared.limits().clone();
-    let service = {
-        let leg = leg.clone();
-        service_fn(move |request| answer(leg.clone(), request))
-    };
-    let io = TokioIo::new(io);
     let mut stop = std::pin::pin!(stop);
     let ended = if http2 {
+        let service = {
+            let leg = leg.clone();
+            service_fn(move |request| answer(leg.clone(), request, None))
+        };
+        let io = TokioIo::new(io);
         let mut builder = hyper::server::conn::http2::Builder::new(TokioExecutor::new());
         builder
             .timer(TokioTimer::new())
@@ -54,6 +56,16 @@ pub(crate) async fn serve(
             }
         }
     } else {
+        let heads = Heads::default();
+        let watch = Watch::new(limits.header, limits.header_count);
+        let io = TokioIo::new(Watched::new(io, watch, heads.clone()));
+        let service = {
+            let leg = leg.clone();
+            service_fn(move |request| {
+                let head = heads.lock().pop_front();
+                answer_http1(leg.clone(), request, head)
+            })
+        };
         let mut builder = hyper::server::conn::http1::Builder::new();
         builder
             .timer(TokioTimer::new())
@@ -81,9 +93,47 @@ pub(crate) async fn serve(
     }
 }
 
+/// Answers a request over HTTP/1, unless what was on the wire is not what the library made of it.
+async fn answer_http1(
+    leg: Arc<Leg>,
+    request: Request<Incoming>,
+    head: Option<Head>,
+) -> Result<Response<AgentBody>, Infallible> {
+    let problem = match &head {
+        None => Some("it could not be followed on the wire"),
+        Some(head) if head.method != request.method().as_str() => {
+            Some("it is not the one that was seen on the wire")
+        }
+        Some(head) => head.problem,
+    };
+    let Some(problem) = problem else {
+        return answer(leg, request, head.map(|head| head.fields)).await;
+    };
+    leg.trouble(
+        TroubleKind::BadRequest,
+        format!("a request was refused: {problem}"),
+    );
+    // Where the next request begins is anyone's guess.
+    Ok(closing(Tongue::Problem.fail(
+        Failure::BadRequest,
+        problem,
+        None,
+    )))
+}
+
+/// Ends the connection after this response.
+fn closing(mut response: Response<AgentBody>) -> Response<AgentBody> {
+    response
+        .headers_mut()
+        .insert(CONNECTION, http::HeaderValue::from_static("close"));
+    response
+}
+
+/// Answers a request. `fields`: the header fields as they were on the wire, where that is known.
 async fn answer(
     leg: Arc<Leg>,
     mut request: Request<Incoming>,
+    fields: Option<Vec<Header>>,
 ) -> Result<Response<AgentBody>, Infallible> {
     let tongue = Tongue::of(request.headers());
     // Taken out before the extensions go on to the upstream.
@@ -96,10 +146,15 @@ async fn answer(
                 TroubleKind::BadRequest,
                 format!("a request was refused: {why}"),
             );
-            return Ok(tongue.fail(failure, &why, None));
+            let refused = tongue.fail(failure, &why, None);
+            return Ok(if parts.version == Version::HTTP_2 {
+                refused
+            } else {
+                closing(refused)
+            });
         }
     };
-    let asked = asked(&leg, parts, authority);
+    let asked = asked(&leg, parts, authority, fields);
     if asked.method == Method::CONNECT {
         return Ok(switch::connect(leg, asked, upgrade).await);
     }
@@ -108,6 +163,7 @@ async fn answer(
         leg.shared.limits(),
         &leg.shared.config.spool,
         &leg.shared.memory,
+        (tongue == Tongue::Grpc).then_some(leg.shared.limits().duplex),
     )
     .await
     {
@@ -129,10 +185,12 @@ async fn answer(
     } else {
         tasks.spawn(exchange::run(leg, asked, body, reply));
     }
-    Ok(response.await.unwrap_or_else(|_| {
+    let mut response = response.await.unwrap_or_else(|_| {
         let why = "the exchange ended without an answer; see the daemon's log";
         tongue.fail(Failure::InDoubt, why, None)
-    }))
+    });
+    response.body_mut().handed_over();
+    Ok(response)
 }
 
 /// What a request must not be, and the host it is for.
@@ -141,9 +199,6 @@ fn check(leg: &Leg, parts: &http::request::Parts) -> Result<Authority, (Failure,
     let fields = &parts.headers;
     if fields.get_all(HOST).iter().count() > 1 {
         return bad("it has more than one Host field");
-    }
-    if fields.contains_key(TRANSFER_ENCODING) && fields.contains_key(CONTENT_LENGTH) {
-        return bad("it has both Transfer-Encoding and Content-Length");
     }
     let in_host = match fields.get(HOST) {
         None => None,
@@ -196,7 +251,12 @@ fn check(leg: &Leg, parts: &http::request::Parts) -> Result<Authority, (Failure,
     Ok(authority)
 }
 
-fn asked(leg: &Leg, parts: http::request::Parts, authority: Authority) -> Asked {
+fn asked(
+    leg: &Leg,
+    parts: http::request::Parts,
+    authority: Authority,
+    fields: Option<Vec<Header>>,
+) -> Asked {
     let scheme = match (parts.version, parts.uri.scheme_str()) {
         (Version::HTTP_2, _) | (_, None) => leg.scheme,
         (_, Some("https")) => "https",
@@ -217,6 +277,7 @@ fn asked(leg: &Leg, parts: http::request::Parts, authority: Authority) -> Asked 
     Asked {
         method: parts.method,
         url: headers::url(scheme, &authority, &uri),
+        fields: fields.unwrap_or_else(|| headers::recorded(&parts.headers)),
         uri,
         authority,
         headers: parts.headers,
@@ -226,18 +287,10 @@ fn asked(leg: &Leg, parts: http::request::Parts, authority: Authority) -> Asked 
 }
 
 fn asks_to_switch(fields: &HeaderMap, version: Version) -> bool {
-    let tokens = |name| {
-        fields
-            .get_all(name)
-            .iter()
-            .filter_map(|value: &http::HeaderValue| value.to_str().ok())
-            .flat_map(|value| value.split(','))
-            .map(|token| token.trim().to_ascii_lowercase())
-    };
     version == Version::HTTP_11
-        && tokens(CONNECTION).any(|token| token == "upgrade")
+        && headers::tokens(fields, &CONNECTION).any(|token| token == "upgrade")
         // Over clear text, HTTP/1.1 stays: the upgrade to HTTP/2 may be ignored (RFC 9110 §7.8).
-        && tokens(UPGRADE).any(|token| token != "h2c")
+        && headers::tokens(fields, &UPGRADE).any(|token| token != "h2c")
 }
 
 fn host_of(authority: &Authority) -> &str {

@@ -4,22 +4,25 @@
 use std::sync::Arc;
 use std::time::SystemTime;
 
+use http::header::ACCEPT_ENCODING;
 use http::uri::Authority;
-use http::{HeaderMap, Method, Uri, Version};
+use http::{HeaderMap, Method, Response, Uri, Version};
 use tokio::time::timeout;
 
-use super::headers;
-use super::relay::{self, Reply};
+use super::body::{AgentBody, Receipt};
+use super::outlet::Reply;
 use super::replay;
 use super::spool::{Spooled, SpooledBody};
 use super::upstream::{Outgoing, Received, SendError, Upstream};
+use super::{headers, relay};
 use crate::boundary::connection::Place;
 use crate::boundary::listener::Shared;
 use crate::boundary::mcp;
 use crate::boundary::refusal::{self, Failure};
 use crate::boundary::{Admission, Ticket, Trouble, TroubleKind};
 use crate::words::{
-    Ending, HttpRequest, HttpResponse, Origin, Request, Response as Recorded, Timestamp, ToolCall,
+    EffectId, Ending, Header, HttpRequest, HttpResponse, Origin, Request, Response as Recorded,
+    Timestamp, ToolCall,
 };
 
 /// One agent connection that speaks HTTP, as its exchanges see it.
@@ -44,6 +47,8 @@ pub(crate) struct Asked {
     /// Absolute, for the record.
     pub(crate) url: String,
     pub(crate) headers: HeaderMap,
+    /// The same as they were on the wire, for the record.
+    pub(crate) fields: Vec<Header>,
     pub(crate) version: Version,
     pub(crate) extensions: http::Extensions,
 }
@@ -58,6 +63,50 @@ impl Leg {
         });
     }
 
+    /// Tells the arbiter when a response of `effect` does not get to the agent.
+    pub(crate) fn receipt(&self, effect: EffectId) -> Receipt {
+        let arbiter = self.shared.arbiter.clone();
+        let origin = self.origin.clone();
+        Receipt::new(move || arbiter.undelivered(&origin, effect))
+    }
+
+    /// Answers an HTTP request from the record of `effect`, or says why that cannot be.
+    pub(crate) async fn answer_from_record(
+        &self,
+        reply: Reply,
+        asked: &Asked,
+        effect: EffectId,
+        recorded: Recorded,
+    ) {
+        let bound = self.shared.limits().rpc;
+        let answer = match recorded {
+            Recorded::Http(recorded) => {
+                replay::answer(effect, recorded, &asked.method, &asked.headers, bound).await
+            }
+            _ => Err("it was answered over another transport".to_owned()),
+        };
+        match answer {
+            Ok(response) => self.send_replay(reply, effect, response),
+            Err(why) => {
+                // It was not played back after all.
+                self.shared.arbiter.undelivered(&self.origin, effect);
+                let refused = reply.tongue.refuse(&refusal::cannot_replay(effect, &why));
+                reply.send(refused);
+            }
+        }
+    }
+
+    /// Sends an answer from the record of `effect`.
+    pub(crate) fn send_replay(
+        &self,
+        reply: Reply,
+        effect: EffectId,
+        response: Response<AgentBody>,
+    ) {
+        let receipt = self.receipt(effect);
+        reply.send(response.map(|body| body.with_receipts([receipt])));
+    }
+
     /// A call of this connection.
     pub(crate) fn call(&self, request: Request) -> ToolCall {
         ToolCall {
@@ -67,23 +116,41 @@ impl Leg {
         }
     }
 
-    /// Sends a request for a ticket. When that fails, the ticket is settled and the agent told by
-    /// `tell`; otherwise both come back with the response.
+    /// What to do when the agent hangs up on a running effect.
+    pub(crate) fn on_hangup(&self, effect: Option<EffectId>) -> Option<Box<dyn FnOnce() + Send>> {
+        let effect = effect?;
+        let arbiter = self.shared.arbiter.clone();
+        let origin = self.origin.clone();
+        Some(Box::new(move || arbiter.abandoned(&origin, effect)))
+    }
+
+    /// Sends a request, of this effect where it is one.
     pub(crate) async fn send(
         &self,
         outgoing: Outgoing,
-        ticket: Box<dyn Ticket>,
+        effect: Option<EffectId>,
         mut reply: Reply,
-    ) -> Result<(Received, Box<dyn Ticket>, Reply), Unanswered> {
-        let is_effect = ticket.effect().is_some();
+    ) -> Result<(Received, Reply), Unsent> {
         if reply.is_gone() {
-            let why = "the agent hung up before the request was sent".to_owned();
-            return Err(Unanswered::settled(ticket, reply, Failure::NotSent, why).await);
+            return Err(Unsent {
+                reply,
+                failure: Failure::NotSent,
+                why: "the agent hung up before the request was sent".to_owned(),
+            });
         }
         let within = self.shared.limits().response_head;
-        let sending = self.upstream.send(outgoing, is_effect);
-        let sent = if is_effect {
-            timeout(within, sending).await.unwrap_or_else(|_| {
+        let sending = self.upstream.send(outgoing, effect.is_some());
+        let sent = if let Some(effect) = effect {
+            let sending = timeout(within, sending);
+            tokio::pin!(sending);
+            let answered = tokio::select! {
+                answered = &mut sending => answered,
+                () = reply.gone() => {
+                    self.shared.arbiter.abandoned(&self.origin, effect);
+                    sending.await
+                }
+            };
+            answered.unwrap_or_else(|_| {
                 Err(SendError::Broken {
                     why: format!("{} did not answer within {within:?}", self.upstream.name()),
                 })
@@ -94,52 +161,73 @@ impl Leg {
                 () = reply.gone() => Err(SendError::Broken { why: "the agent hung up".to_owned() }),
             }
         };
-        match sent {
-            Ok(received) => Ok((received, ticket, reply)),
+        let (failure, why) = match sent {
+            Ok(received) => return Ok((received, reply)),
             Err(SendError::NotSent { kind, why }) => {
                 self.trouble(kind, why.clone());
-                Err(Unanswered::settled(ticket, reply, Failure::NotSent, why).await)
+                (Failure::NotSent, why)
             }
-            Err(SendError::Broken { why }) => {
-                Err(Unanswered::settled(ticket, reply, Failure::InDoubt, why).await)
-            }
-        }
+            Err(SendError::Broken { why }) => (Failure::InDoubt, why),
+        };
+        Err(Unsent {
+            reply,
+            failure,
+            why,
+        })
     }
-}
 
-/// A call that got no response; its ticket is settled.
-pub(crate) struct Unanswered {
-    pub(crate) reply: Reply,
-    pub(crate) failure: Failure,
-    pub(crate) why: String,
-    pub(crate) effect: Option<crate::words::EffectId>,
-}
-
-impl Unanswered {
-    async fn settled(ticket: Box<dyn Ticket>, reply: Reply, failure: Failure, why: String) -> Self {
+    /// Settles the ticket of a call that got no response.
+    pub(crate) async fn unanswered(&self, ticket: Box<dyn Ticket>, unsent: Unsent) -> Unanswered {
         let effect = ticket.effect();
-        let ending = if failure == Failure::NotSent {
-            Ending::NotSent { why: why.clone() }
+        let why = unsent.why.clone();
+        let ending = if unsent.failure == Failure::NotSent {
+            Ending::NotSent { why }
         } else {
-            Ending::Broken {
-                why: why.clone(),
-                partial: None,
-            }
+            Ending::Broken { why, partial: None }
         };
         if let Err(error) = ticket.settle(ending).await {
             tracing::error!("the outcome of a call could not be recorded: {error}");
         }
-        Self {
-            reply,
-            failure,
-            why,
+        Unanswered {
             effect,
+            receipt: effect
+                .filter(|_| unsent.failure != Failure::NotSent)
+                .map(|effect| self.receipt(effect)),
+            unsent,
         }
     }
+}
 
+/// A request that got no response.
+pub(crate) struct Unsent {
+    pub(crate) reply: Reply,
+    /// Whether it certainly was not sent.
+    pub(crate) failure: Failure,
+    pub(crate) why: String,
+}
+
+/// A call that got no response; its ticket is settled.
+pub(crate) struct Unanswered {
+    pub(crate) unsent: Unsent,
+    pub(crate) effect: Option<EffectId>,
+    /// For a call that may have been carried out: an agent that does not hear so may call again.
+    receipt: Option<Receipt>,
+}
+
+impl Unanswered {
     /// Tells the agent in its own tongue.
     pub(crate) fn tell(self) {
-        self.reply.fail(self.failure, &self.why, self.effect);
+        let tongue = self.unsent.reply.tongue;
+        let response = tongue.fail(self.unsent.failure, &self.unsent.why, self.effect);
+        self.tell_as(response);
+    }
+
+    /// Tells the agent in these words.
+    pub(crate) fn tell_as(self, response: Response<AgentBody>) {
+        let receipt = self.receipt;
+        self.unsent
+            .reply
+            .send(response.map(|body| body.with_receipts(receipt)));
     }
 }
 
@@ -149,7 +237,7 @@ impl Asked {
         HttpRequest {
             method: self.method.as_str().to_owned(),
             url: self.url.clone(),
-            headers: headers::recorded(&self.headers),
+            headers: self.fields.clone(),
             body: body.record().clone(),
             rpc,
         }
@@ -174,14 +262,15 @@ impl Asked {
 pub(crate) async fn run(leg: Arc<Leg>, asked: Asked, mut body: Spooled, reply: Reply) {
     let understood = match mcp::understand(&leg, &asked, &mut body).await {
         Ok(understood) => understood,
-        Err(error) => {
-            let detail = format!("a spooled body could not be read: {error}");
-            return reply.fail(Failure::Overloaded, &detail, None);
-        }
+        Err(error) => return reply.fail(Failure::Overloaded, &error.to_string(), None),
     };
     match understood {
         mcp::Understood::Plain { rpc } => plain(leg, asked, body, reply, rpc).await,
-        mcp::Understood::Refused(answer) => reply.send(answer),
+        mcp::Understood::Refused(answer) => reply.send(*answer),
+        mcp::Understood::TooLarge => {
+            let why = "a JSON-RPC message of this size cannot be taken apart";
+            reply.fail(Failure::TooLarge, why, None);
+        }
         mcp::Understood::Calls(calls) => mcp::exchange::run(leg, asked, body, reply, calls).await,
     }
 }
@@ -195,6 +284,7 @@ pub(crate) async fn plain(
     rpc: Vec<String>,
 ) {
     let lists = rpc.iter().any(|method| method == "tools/list");
+    let begins = rpc.iter().any(|method| method == "initialize");
     let call = leg.call(Request::Http(asked.recorded(&body, rpc)));
     let ticket = match leg.shared.arbiter.admit(call).await {
         Admission::Forward(ticket) => ticket,
@@ -203,27 +293,39 @@ pub(crate) async fn plain(
             return reply.send(response);
         }
         Admission::Replay { effect, response } => {
-            let bound = leg.shared.limits().rpc;
-            let answer = match response {
-                Recorded::Http(recorded) => {
-                    replay::answer(effect, recorded, &asked.method, &asked.headers, bound).await
-                }
-                _ => Err("it was answered over another transport".to_owned()),
-            };
-            let answer = answer
-                .unwrap_or_else(|why| reply.tongue.refuse(&refusal::cannot_replay(effect, &why)));
-            return reply.send(answer);
+            return leg
+                .answer_from_record(reply, &asked, effect, response)
+                .await;
         }
     };
-    let outgoing = asked.outgoing(body, false);
-    let (received, ticket, reply) = match leg.send(outgoing, ticket, reply).await {
+    let is_open = body.is_open();
+    let mut outgoing = asked.outgoing(body, false);
+    let listens = asked.method == Method::GET && headers::accepts_events(&asked.headers);
+    if listens {
+        // Answers that come over this stream must be read while it flows.
+        outgoing.headers.remove(ACCEPT_ENCODING);
+    }
+    let effect = ticket.effect();
+    let (received, reply) = match leg.send(outgoing, effect, reply).await {
         Ok(sent) => sent,
-        Err(unanswered) => return unanswered.tell(),
+        Err(unsent) => return leg.unanswered(ticket, unsent).await.tell(),
     };
     let Received { response, lease } = received;
-    let limits = leg.shared.limits();
-    let reading = relay::Reading::http(limits);
-    let whole = relay::pass(response, &asked.method, ticket, reply, limits, reading).await;
+    if begins && let Some(session) = mcp::events::session_in(&leg, &asked, response.headers()) {
+        leg.shared.streams.session_began(session);
+    }
+    if listens && effect.is_none() && headers::is_plain_events(&response) {
+        if mcp::events::listen(response, &asked, ticket, reply, &leg).await {
+            leg.upstream.give_back(lease);
+        }
+        return;
+    }
+    let reading = if is_open {
+        relay::Reading::duplex()
+    } else {
+        relay::Reading::http(leg.shared.limits())
+    };
+    let whole = relay::pass(response, &asked.method, ticket, reply, &leg, reading).await;
     if let Some(recorded) = whole {
         leg.upstream.give_back(lease);
         if lists {

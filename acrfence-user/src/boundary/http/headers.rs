@@ -2,8 +2,8 @@
 
 use bytes::Bytes;
 use http::header::{
-    ACCEPT, ALT_SVC, CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, COOKIE, EXPECT, HOST, TE, TRAILER,
-    TRANSFER_ENCODING, UPGRADE,
+    ACCEPT, ALT_SVC, CONNECTION, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, COOKIE, EXPECT,
+    HOST, TE, TRANSFER_ENCODING, UPGRADE,
 };
 use http::uri::Authority;
 use http::{HeaderMap, HeaderName, HeaderValue, Uri, Version};
@@ -22,18 +22,25 @@ pub(crate) fn recorded(headers: &HeaderMap) -> Vec<Header> {
 pub(crate) fn onward(headers: &HeaderMap, version: Version, framed: bool) -> HeaderMap {
     let nominated = nominated(headers);
     let http2 = version == Version::HTTP_2;
+    let wants_trailers = tokens(headers, &TE).any(|token| token == "trailers");
     let mut out = HeaderMap::with_capacity(headers.len());
     for (name, value) in headers {
         let ends_here = match *name {
-            CONNECTION | UPGRADE | EXPECT => true,
+            // The connection is kept on both legs whatever the agent says; saying so is harmless.
+            CONNECTION => http2 || !value.as_bytes().eq_ignore_ascii_case(b"keep-alive"),
+            UPGRADE | EXPECT | TE => true,
             TRANSFER_ENCODING => http2 || !framed,
-            // gRPC needs to see that trailers are welcome.
-            TE => !(http2 && value.as_bytes().eq_ignore_ascii_case(b"trailers")),
             HOST => http2,
             _ => is_hop_by_hop(name) || nominated.contains(name),
         };
         if !ends_here {
             out.append(name.clone(), value.clone());
+        }
+    }
+    if wants_trailers {
+        out.insert(TE, HeaderValue::from_static("trailers"));
+        if !http2 {
+            out.append(CONNECTION, HeaderValue::from_static("te"));
         }
     }
     if !http2 {
@@ -128,6 +135,18 @@ pub(crate) fn wants_only_events(headers: &HeaderMap) -> bool {
     events
 }
 
+/// Whether the agent takes server-sent events.
+pub(crate) fn accepts_events(headers: &HeaderMap) -> bool {
+    tokens(headers, &ACCEPT).any(|kind| kind == "text/event-stream")
+}
+
+/// Whether a response is a stream of events that can be read as it comes.
+pub(crate) fn is_plain_events<B>(response: &http::Response<B>) -> bool {
+    response.status() == 200
+        && media_type(response.headers()) == "text/event-stream"
+        && !response.headers().contains_key(CONTENT_ENCODING)
+}
+
 /// Whether `parameter` is a quality of zero.
 pub(crate) fn is_zero_quality(parameter: &str) -> bool {
     let Some((name, value)) = parameter.split_once('=') else {
@@ -136,13 +155,23 @@ pub(crate) fn is_zero_quality(parameter: &str) -> bool {
     name.trim().eq_ignore_ascii_case("q") && value.trim().parse::<f32>().is_ok_and(|q| q <= 0.0)
 }
 
-fn nominated(headers: &HeaderMap) -> Vec<HeaderName> {
+/// The comma-separated tokens of a field, lower case, without parameters.
+pub(crate) fn tokens<'a>(
+    headers: &'a HeaderMap,
+    name: &HeaderName,
+) -> impl Iterator<Item = String> + 'a {
     headers
-        .get_all(CONNECTION)
+        .get_all(name)
         .iter()
         .filter_map(|value| value.to_str().ok())
         .flat_map(|value| value.split(','))
-        .filter_map(|token| token.trim().parse().ok())
+        .filter_map(|token| token.split(';').next())
+        .map(|token| token.trim().to_ascii_lowercase())
+}
+
+fn nominated(headers: &HeaderMap) -> Vec<HeaderName> {
+    tokens(headers, &CONNECTION)
+        .filter_map(|token| token.parse().ok())
         .filter(|name: &HeaderName| *name != TE && *name != HOST && *name != CONTENT_LENGTH)
         .collect()
 }
@@ -150,7 +179,6 @@ fn nominated(headers: &HeaderMap) -> Vec<HeaderName> {
 fn is_hop_by_hop(name: &HeaderName) -> bool {
     // Proxy-Authorization and Proxy-Authenticate go on: they are between the agent and its own
     // proxy, and the boundary is not that proxy. Trailer announces fields that do arrive.
-    debug_assert_ne!(*name, TRAILER);
     matches!(
         name.as_str(),
         "keep-alive" | "proxy-connection" | "http2-settings"
@@ -209,17 +237,19 @@ mod tests {
                 "x-first",
                 "proxy-authorization",
                 "content-length",
-                "x-last"
+                "x-last",
+                "te",
+                "connection"
             ]
         );
         assert_eq!(
             names(&onward(&headers, Version::HTTP_2, true)),
             [
                 "x-first",
-                "te",
                 "proxy-authorization",
                 "content-length",
-                "x-last"
+                "x-last",
+                "te"
             ]
         );
     }

@@ -3,7 +3,6 @@
 use std::io::{self, SeekFrom};
 use std::path::Path;
 use std::pin::Pin;
-use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
@@ -11,17 +10,15 @@ use bytes::{Bytes, BytesMut};
 use http::HeaderMap;
 use http_body::{Body, Frame, SizeHint};
 use http_body_util::BodyExt as _;
+use http_body_util::combinators::UnsyncBoxBody;
 use tokio::fs::File;
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncSeekExt as _, AsyncWriteExt as _, ReadBuf};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::timeout;
 
 use super::body::Recorder;
+use super::budget::{Memory, Share};
 use crate::boundary::config::Limits;
 use crate::words;
-
-/// Memory is accounted for in blocks of this size.
-pub(crate) const BLOCK: usize = 16 * 1024;
 
 /// A request body that arrived whole.
 pub(crate) struct Spooled {
@@ -29,7 +26,9 @@ pub(crate) struct Spooled {
     rest: Option<File>,
     record: words::Body,
     trailers: Option<HeaderMap>,
-    _memory: Option<OwnedSemaphorePermit>,
+    /// What an agent that streams both ways has not sent yet.
+    more: Option<UnsyncBoxBody<Bytes, io::Error>>,
+    share: Option<Share>,
 }
 
 /// Why a request body cannot be had.
@@ -60,7 +59,8 @@ impl Spooled {
             memory: bytes,
             rest: None,
             trailers: None,
-            _memory: None,
+            more: None,
+            share: None,
         }
     }
 
@@ -69,15 +69,30 @@ impl Spooled {
         &self.record
     }
 
+    /// Whether the agent goes on sending while it is answered. Then only the beginning is known.
+    pub(crate) fn is_open(&self) -> bool {
+        self.more.is_some()
+    }
+
     /// All of it in memory, when it is not longer than `bound`.
-    pub(crate) async fn in_memory(&mut self, bound: usize) -> io::Result<Option<Bytes>> {
+    pub(crate) async fn in_memory(
+        &mut self,
+        bound: usize,
+        memory: &Memory,
+        patience: Duration,
+    ) -> Result<Option<Bytes>, SpoolError> {
         if self.record.len > bound as u64 {
             return Ok(None);
         }
         let Some(rest) = &mut self.rest else {
             return Ok(Some(self.memory.clone()));
         };
-        let mut all = Vec::with_capacity(usize::try_from(self.record.len).unwrap_or_default());
+        let len = usize::try_from(self.record.len).unwrap_or(usize::MAX);
+        let share = self.share.get_or_insert_with(|| memory.share());
+        if !share.grow(len + self.memory.len(), patience).await {
+            return Err(SpoolError::Memory);
+        }
+        let mut all = Vec::with_capacity(len);
         all.extend_from_slice(&self.memory);
         rest.seek(SeekFrom::Start(0)).await?;
         rest.read_to_end(&mut all).await?;
@@ -86,28 +101,39 @@ impl Spooled {
     }
 }
 
-/// Reads a body to its end.
+/// Reads a body to its end. With `duplex`, an agent that is silent for so long between two
+/// messages (gRPC framing) is taken to wait for an answer, and the body stays open.
 pub(crate) async fn spool<B>(
     mut body: B,
     limits: &Limits,
     dir: &Path,
-    budget: &Arc<Semaphore>,
+    memory: &Memory,
+    duplex: Option<Duration>,
 ) -> Result<Spooled, SpoolError>
 where
-    B: Body<Data = Bytes> + Unpin,
+    B: Body<Data = Bytes> + Unpin + Send + 'static,
     B::Error: std::fmt::Display,
 {
     let declared = body.size_hint().exact();
     if declared.is_some_and(|len| len > limits.body) {
         return Err(SpoolError::TooLarge(limits.body));
     }
-    let mut memory = BytesMut::new();
-    let mut permit: Option<OwnedSemaphorePermit> = None;
+    let mut near = BytesMut::new();
+    let mut share = memory.share();
     let mut rest: Option<File> = None;
-    let mut recorder = Recorder::new(0);
+    let mut recorder = Recorder::new(0, None);
     let mut trailers = None;
+    let mut messages = Messages::default();
+    let mut open = false;
     loop {
-        let frame = match timeout(limits.body_idle, body.frame()).await {
+        let patience = duplex
+            .filter(|_| messages.is_between())
+            .unwrap_or(limits.body_idle);
+        let frame = match timeout(patience, body.frame()).await {
+            Err(_) if duplex.is_some() && messages.is_between() => {
+                open = true;
+                break;
+            }
             Err(_) => return Err(SpoolError::Idle(limits.body_idle)),
             Ok(None) => break,
             Ok(Some(Err(error))) => return Err(SpoolError::Cut(error.to_string())),
@@ -120,6 +146,7 @@ where
                 continue;
             }
         };
+        messages.take(&data);
         recorder.add(&data);
         if recorder.len() > limits.body {
             return Err(SpoolError::TooLarge(limits.body));
@@ -127,62 +154,76 @@ where
         let room = if rest.is_some() {
             0
         } else {
-            limits
-                .memory
-                .max(limits.record)
-                .saturating_sub(memory.len())
+            limits.memory.max(limits.record).saturating_sub(near.len())
         };
-        let (near, far) = data.split_at(data.len().min(room));
-        if !near.is_empty() {
-            reserve(&mut permit, memory.len() + near.len(), limits, budget).await?;
-            memory.extend_from_slice(near);
+        let (kept, spilled) = data.split_at(data.len().min(room));
+        if !kept.is_empty() {
+            if !share.grow(near.len() + kept.len(), limits.body_idle).await {
+                return Err(SpoolError::Memory);
+            }
+            near.extend_from_slice(kept);
         }
-        if !far.is_empty() {
+        if !spilled.is_empty() {
             let file = match &mut rest {
                 Some(file) => file,
                 none => none.insert(unlinked(dir).await?),
             };
-            file.write_all(far).await?;
+            file.write_all(spilled).await?;
         }
     }
     if let Some(file) = &mut rest {
         file.flush().await?;
         file.seek(SeekFrom::Start(0)).await?;
     }
-    let memory = memory.freeze();
+    let near = near.freeze();
     let mut record = recorder.finish();
-    record.kept = memory.slice(..memory.len().min(limits.record));
+    record.kept = near.slice(..near.len().min(limits.record));
     Ok(Spooled {
-        memory,
+        memory: near,
         rest,
         record,
         trailers,
-        _memory: permit,
+        more: open.then(|| {
+            body.map_err(|error| io::Error::other(error.to_string()))
+                .boxed_unsync()
+        }),
+        share: Some(share),
     })
 }
 
-/// Waits until there is memory for `size` bytes in all.
-async fn reserve(
-    permit: &mut Option<OwnedSemaphorePermit>,
-    size: usize,
-    limits: &Limits,
-    budget: &Arc<Semaphore>,
-) -> Result<(), SpoolError> {
-    let have = permit.as_ref().map_or(0, OwnedSemaphorePermit::num_permits);
-    let want = size.div_ceil(BLOCK);
-    let Some(more) = want.checked_sub(have).filter(|more| *more > 0) else {
-        return Ok(());
-    };
-    let more = u32::try_from(more).map_err(|_| SpoolError::Memory)?;
-    let got = timeout(limits.body_idle, budget.clone().acquire_many_owned(more))
-        .await
-        .map_err(|_| SpoolError::Memory)?
-        .map_err(|_| SpoolError::Memory)?;
-    match permit {
-        Some(permit) => permit.merge(got),
-        none => *none = Some(got),
+/// Follows the messages of a gRPC body: a flag, a length of four bytes, and so many bytes.
+#[derive(Default)]
+struct Messages {
+    prefix: [u8; 5],
+    prefix_len: usize,
+    left: u64,
+}
+
+impl Messages {
+    fn take(&mut self, mut bytes: &[u8]) {
+        while !bytes.is_empty() {
+            if self.left > 0 {
+                let n = usize::try_from(self.left)
+                    .unwrap_or(usize::MAX)
+                    .min(bytes.len());
+                self.left -= n as u64;
+                bytes = &bytes[n..];
+                continue;
+            }
+            self.prefix[self.prefix_len] = bytes[0];
+            self.prefix_len += 1;
+            bytes = &bytes[1..];
+            if self.prefix_len == self.prefix.len() {
+                let [_, a, b, c, d] = self.prefix;
+                self.left = u64::from(u32::from_be_bytes([a, b, c, d]));
+                self.prefix_len = 0;
+            }
+        }
     }
-    Ok(())
+
+    fn is_between(&self) -> bool {
+        self.left == 0 && self.prefix_len == 0
+    }
 }
 
 async fn unlinked(dir: &Path) -> io::Result<File> {
@@ -245,14 +286,22 @@ impl Body for SpooledBody {
             this.trailers_sent = true;
             return Poll::Ready(Some(Ok(Frame::trailers(trailers))));
         }
+        if let Some(more) = &mut this.spooled.more {
+            return Pin::new(more).poll_frame(cx);
+        }
         Poll::Ready(None)
     }
 
     fn is_end_stream(&self) -> bool {
-        self.sent >= self.spooled.record.len && self.spooled.trailers.is_none()
+        self.sent >= self.spooled.record.len
+            && self.spooled.trailers.is_none()
+            && self.spooled.more.as_ref().is_none_or(Body::is_end_stream)
     }
 
     fn size_hint(&self) -> SizeHint {
+        if self.spooled.is_open() {
+            return SizeHint::default();
+        }
         SizeHint::with_exact(self.spooled.record.len.saturating_sub(self.sent))
     }
 }
@@ -273,13 +322,13 @@ mod tests {
     }
 
     async fn spooled(bytes: &[u8]) -> Result<Spooled, SpoolError> {
-        let budget = Arc::new(Semaphore::new(10));
+        let memory = Memory::new(1 << 20);
         let chunks: Vec<_> = bytes
             .chunks(3)
             .map(|c| Ok::<_, io::Error>(Frame::data(Bytes::copy_from_slice(c))))
             .collect();
         let body = StreamBody::new(futures_util::stream::iter(chunks));
-        spool(body, &limits(), &std::env::temp_dir(), &budget).await
+        spool(body, &limits(), &std::env::temp_dir(), &memory, None).await
     }
 
     #[tokio::test]
@@ -291,7 +340,13 @@ mod tests {
             assert_eq!(body.record().len, u64::from(len));
             assert_eq!(body.record().digest, words::Digest::of(&bytes));
             assert_eq!(&body.record().kept[..], &bytes[..bytes.len().min(4)]);
-            assert_eq!(body.in_memory(100).await.unwrap().unwrap(), bytes);
+            assert_eq!(
+                body.in_memory(100, &Memory::new(1 << 20), Duration::ZERO)
+                    .await
+                    .unwrap()
+                    .unwrap(),
+                bytes
+            );
             let sent = SpooledBody::from(body).collect().await.unwrap().to_bytes();
             assert_eq!(sent, bytes, "{len}");
         }
@@ -303,17 +358,56 @@ mod tests {
             spooled(&[0; 101]).await,
             Err(SpoolError::TooLarge(100))
         ));
-        let budget = Arc::new(Semaphore::new(10));
+        let memory = Memory::new(1 << 20);
         let declared = Full::new(Bytes::from(vec![0; 101]));
-        let result = spool(declared, &limits(), &std::env::temp_dir(), &budget).await;
+        let result = spool(declared, &limits(), &std::env::temp_dir(), &memory, None).await;
         assert!(matches!(result, Err(SpoolError::TooLarge(100))));
     }
 
     #[tokio::test]
+    async fn an_agent_that_waits_between_messages_streams_both_ways() {
+        let memory = Memory::new(1 << 20);
+        let duplex = Some(Duration::from_millis(20));
+        for (sent, is_open) in [
+            (&b"\0\0\0\0\x02ab"[..], true),
+            (b"", true),
+            (b"\0\0\0\0\x02a", false),
+        ] {
+            let (sender, receiver) = tokio::sync::mpsc::channel::<io::Result<Frame<Bytes>>>(4);
+            let stream = futures_util::stream::unfold(receiver, |mut receiver| async move {
+                receiver.recv().await.map(|frame| (frame, receiver))
+            });
+            if !sent.is_empty() {
+                sender.send(Ok(Frame::data(sent.into()))).await.unwrap();
+            }
+            let body = StreamBody::new(Box::pin(stream));
+            let dir = std::env::temp_dir();
+            let spooled = spool(body, &limits(), &dir, &memory, duplex).await;
+            if !is_open {
+                assert!(
+                    matches!(spooled, Err(SpoolError::Idle(_))),
+                    "half a message is no message"
+                );
+                continue;
+            }
+            let spooled = spooled.unwrap();
+            assert!(spooled.is_open());
+            sender.send(Ok(Frame::data("more".into()))).await.unwrap();
+            drop(sender);
+            let all = SpooledBody::from(spooled)
+                .collect()
+                .await
+                .unwrap()
+                .to_bytes();
+            assert_eq!(all, [sent, b"more"].concat());
+        }
+    }
+
+    #[tokio::test]
     async fn memory_in_all_is_bounded() {
-        let budget = Arc::new(Semaphore::new(0));
+        let memory = Memory::new(0);
         let body = Full::new(Bytes::from_static(b"abc"));
-        let result = spool(body, &limits(), &std::env::temp_dir(), &budget).await;
+        let result = spool(body, &limits(), &std::env::temp_dir(), &memory, None).await;
         assert!(matches!(result, Err(SpoolError::Memory)));
     }
 }

@@ -9,12 +9,13 @@ use hyper_util::rt::TokioIo;
 
 use super::body::AgentBody;
 use super::exchange::{Asked, Leg};
-use super::relay::{self, Reading, Reply};
+use super::headers;
+use super::outlet::Reply;
+use super::relay::{self, Reading};
 use super::spool::Spooled;
 use super::tunnel::{self, Tunnel};
 use super::upstream::{Received, Route, SendError};
-use super::{headers, replay};
-use crate::boundary::refusal::{self, Failure, Tongue};
+use crate::boundary::refusal::{Failure, Tongue};
 use crate::boundary::{Admission, connection, opaque};
 use crate::words::{Body, Ending, HttpResponse, Request, Response as Recorded};
 
@@ -40,16 +41,9 @@ pub(crate) async fn upgrade(
             return reply.send(response);
         }
         Admission::Replay { effect, response } => {
-            let bound = leg.shared.limits().rpc;
-            let answer = match response {
-                Recorded::Http(recorded) => {
-                    replay::answer(effect, recorded, &asked.method, &asked.headers, bound).await
-                }
-                _ => Err("it was answered over another transport".to_owned()),
-            };
-            let answer = answer
-                .unwrap_or_else(|why| reply.tongue.refuse(&refusal::cannot_replay(effect, &why)));
-            return reply.send(answer);
+            return leg
+                .answer_from_record(reply, &asked, effect, response)
+                .await;
         }
     };
     let why = if protocol.eq_ignore_ascii_case("websocket") {
@@ -71,15 +65,14 @@ pub(crate) async fn upgrade(
         }
     };
     let outgoing = asked.outgoing(body, true);
-    let (received, ticket, reply) = match leg.send(outgoing, ticket, reply).await {
+    let (received, reply) = match leg.send(outgoing, ticket.effect(), reply).await {
         Ok(sent) => sent,
-        Err(unanswered) => return unanswered.tell(),
+        Err(unsent) => return leg.unanswered(ticket, unsent).await.tell(),
     };
     let Received { response, lease } = received;
     if response.status() != StatusCode::SWITCHING_PROTOCOLS {
-        let limits = leg.shared.limits();
-        let reading = Reading::http(limits);
-        if relay::pass(response, &asked.method, ticket, reply, limits, reading)
+        let reading = Reading::http(leg.shared.limits());
+        if relay::pass(response, &asked.method, ticket, reply, &leg, reading)
             .await
             .is_some()
         {
@@ -152,10 +145,10 @@ pub(crate) async fn connect(leg: Arc<Leg>, asked: Asked, agent: OnUpgrade) -> Re
         let leg = leg.clone();
         leg.shared.clone().tasks.spawn(async move {
             let Received { response, lease } = received;
-            let limits = leg.shared.limits();
-            let reading = Reading::http(limits);
-            let ticket = Box::new(NoEffect);
-            if relay::pass(response, &asked.method, ticket, reply, limits, reading)
+            let reading = Reading::http(leg.shared.limits());
+            // CONNECT itself causes nothing; what goes through the tunnel is recorded.
+            let ticket = Box::new(relay::Unrecorded);
+            if relay::pass(response, &asked.method, ticket, reply, &leg, reading)
                 .await
                 .is_some()
             {
@@ -189,22 +182,4 @@ pub(crate) async fn connect(leg: Arc<Leg>, asked: Asked, agent: OnUpgrade) -> Re
         connection::serve(inside, Box::new(TokioIo::new(agent))).await;
     });
     opened
-}
-
-/// CONNECT itself causes nothing that is recorded; what goes through the tunnel is.
-struct NoEffect;
-
-#[async_trait::async_trait]
-impl crate::boundary::Ticket for NoEffect {
-    fn effect(&self) -> Option<crate::words::EffectId> {
-        None
-    }
-
-    fn holds_end(&self) -> bool {
-        false
-    }
-
-    async fn settle(self: Box<Self>, _: Ending) -> Result<(), crate::effect::LogError> {
-        Ok(())
-    }
 }

@@ -10,7 +10,6 @@ use parking_lot::Mutex;
 
 use super::spool::{Spooled, SpooledBody};
 use super::upstream::{Outgoing, Received, SendError, Upstream};
-use crate::boundary::listener::Shared;
 use crate::boundary::stream::BoxTransport;
 
 /// A tunnel through a proxy, opened by the agent's own CONNECT; opened again the same way when a
@@ -47,7 +46,7 @@ impl Tunnel {
     }
 
     /// A connection through the tunnel: the open one first.
-    pub(crate) async fn open(&self, _: &Shared) -> io::Result<BoxTransport> {
+    pub(crate) async fn open(&self) -> io::Result<BoxTransport> {
         if let Some(first) = self.first.lock().take() {
             return Ok(first);
         }

@@ -92,7 +92,8 @@ pub(crate) struct Lease {
 
 #[derive(Default)]
 struct Pool {
-    http2: Option<http2::SendRequest<SpooledBody>>,
+    /// With the time when anything last came over it.
+    http2: Option<(http2::SendRequest<SpooledBody>, Instant)>,
     http1: Vec<Idle>,
     /// What the last handshake settled on.
     speaks_http1: bool,
@@ -110,7 +111,7 @@ enum Sender {
 
 impl Route {
     /// Opens a connection. Nothing is sent over it but what opening a tunnel takes.
-    pub(crate) async fn dial(&self, shared: &Shared) -> io::Result<BoxTransport> {
+    pub(crate) async fn dial(&self) -> io::Result<BoxTransport> {
         match self {
             Self::Direct(address) => {
                 let socket = if address.is_ipv4() {
@@ -122,7 +123,7 @@ impl Route {
                 socket.set_keepalive(true)?;
                 Ok(Box::new(socket.connect(*address).await?))
             }
-            Self::Tunnel(tunnel) => tunnel.open(shared).await,
+            Self::Tunnel(tunnel) => tunnel.open().await,
         }
     }
 }
@@ -175,7 +176,7 @@ impl Upstream {
     /// Gives a connection back once its response was read to the end.
     pub(crate) fn give_back(self: &Arc<Self>, lease: Lease) {
         let Some(mut sender) = lease.http1 else {
-            return;
+            return self.http2_is_alive();
         };
         let this = self.clone();
         self.shared.tasks.spawn(async move {
@@ -200,17 +201,23 @@ impl Upstream {
         }
     }
 
-    fn reuse(&self, is_effect: bool) -> Option<Sender> {
-        let mut pool = self.pool.lock();
-        if let Some(sender) = pool.http2.take_if(|sender| sender.is_closed()) {
-            drop(sender);
+    fn http2_is_alive(&self) {
+        if let Some((_, since)) = &mut self.pool.lock().http2 {
+            *since = Instant::now();
         }
-        if let Some(sender) = &pool.http2 {
+    }
+
+    fn reuse(&self, is_effect: bool) -> Option<Sender> {
+        let is_stale = |since: Instant| is_effect && since.elapsed() > self.shared.limits().fresh;
+        let mut pool = self.pool.lock();
+        if let Some((sender, since)) = &pool.http2
+            && !sender.is_closed()
+            && !is_stale(*since)
+        {
             return Some(Sender::Http2(sender.clone()));
         }
         while let Some(idle) = pool.http1.pop() {
-            let stale = is_effect && idle.since.elapsed() > self.shared.limits().fresh;
-            if idle.sender.is_ready() && !stale {
+            if idle.sender.is_ready() && !is_stale(idle.since) {
                 return Some(Sender::Http1(idle.sender));
             }
         }
@@ -247,7 +254,7 @@ impl Upstream {
                     tracing::debug!("an upstream connection ended: {error}");
                 }
             });
-            self.pool.lock().http2 = Some(sender.clone());
+            self.pool.lock().http2 = Some((sender.clone(), Instant::now()));
             Sender::Http2(sender)
         } else {
             let (sender, connection) = http1::Builder::new()
@@ -272,14 +279,16 @@ impl Upstream {
     async fn connect(&self) -> Result<(BoxTransport, bool), SendError> {
         let within = self.shared.limits().connect;
         let connected = timeout(within, async {
-            let io = self
-                .route
-                .dial(&self.shared)
-                .await
-                .map_err(|error| SendError::NotSent {
-                    kind: TroubleKind::UpstreamUnreachable,
-                    why: format!("{} cannot be reached: {error}", self.name()),
-                })?;
+            let io = match self.route.dial().await {
+                Ok(io) => io,
+                Err(error) => self
+                    .dial_elsewhere()
+                    .await
+                    .ok_or_else(|| SendError::NotSent {
+                        kind: TroubleKind::UpstreamUnreachable,
+                        why: format!("{} cannot be reached: {error}", self.name()),
+                    })?,
+            };
             match &self.security {
                 Security::Plain { http2 } => Ok((io, *http2)),
                 Security::Tls(name, alpn) => {
@@ -305,6 +314,25 @@ impl Upstream {
         })
     }
 
+    /// A client tries the addresses of a name one after the other, but through the hook the first one
+    /// always seems to be there. So the others are tried here, in its place. Only under TLS: there
+    /// the certificate proves that another address is the same service.
+    async fn dial_elsewhere(&self) -> Option<BoxTransport> {
+        let (Route::Direct(tried), Security::Tls(ServerName::DnsName(name), _)) =
+            (&self.route, &self.security)
+        else {
+            return None;
+        };
+        let found = tokio::net::lookup_host((name.as_ref(), tried.port())).await;
+        for address in found.ok()?.filter(|address| address != tried) {
+            if let Ok(io) = Route::Direct(address).dial().await {
+                tracing::debug!("{tried} did not answer, {address} of the same name does");
+                return Some(io);
+            }
+        }
+        None
+    }
+
     async fn attempt(&self, sender: Sender, outgoing: Outgoing) -> Attempt {
         let back = Back::of(&outgoing);
         match sender {
@@ -324,10 +352,13 @@ impl Upstream {
             Sender::Http2(mut sender) => {
                 let _ = sender.ready().await;
                 match sender.try_send_request(outgoing.for_http2()).await {
-                    Ok(response) => Attempt::Received(Box::new(Received {
-                        response,
-                        lease: Lease { http1: None },
-                    })),
+                    Ok(response) => {
+                        self.http2_is_alive();
+                        Attempt::Received(Box::new(Received {
+                            response,
+                            lease: Lease { http1: None },
+                        }))
+                    }
                     Err(mut error) => self.failed(error.take_message(), back, error.error()),
                 }
             }

@@ -79,32 +79,36 @@ fn mark(fields: &mut HeaderMap, effect: EffectId) {
     }
 }
 
-/// The answer that `message` carries, when it is the one to `id`.
-pub(crate) fn answer_to(message: &Message<'_>, id: &str) -> Option<McpResponse> {
-    if message.method.is_some() || !message.id.is_some_and(|own| jsonrpc::same_id(own, id)) {
+/// The answer that `message` carries, and what the id it answers is compared by.
+pub(crate) fn answer_of(message: &Message<'_>) -> Option<(String, McpResponse)> {
+    if message.method.is_some() {
         return None;
     }
-    match (message.result, message.error) {
-        (Some(result), None) => Some(McpResponse {
+    let id = jsonrpc::id_key(message.id?);
+    let answer = match (message.result, message.error) {
+        (Some(result), None) => McpResponse {
             is_result: true,
             answer: result.to_owned(),
             is_error: jsonrpc::member(result, "isError") == Some("true"),
-        }),
-        (None, Some(error)) => Some(McpResponse {
+        },
+        (None, Some(error)) => McpResponse {
             is_result: false,
             answer: error.to_owned(),
             is_error: false,
-        }),
-        _ => None,
-    }
+        },
+        _ => return None,
+    };
+    Some((id, answer))
 }
 
 /// The answer to `id` in a JSON body.
 pub(crate) fn answer_in(body: &[u8], id: &str) -> Option<McpResponse> {
     let text = std::str::from_utf8(body).ok()?;
+    let wanted = jsonrpc::id_key(id);
     jsonrpc::parse_messages(text)
         .iter()
-        .find_map(|message| answer_to(message, id))
+        .filter_map(answer_of)
+        .find_map(|(id, answer)| (id == wanted).then_some(answer))
 }
 
 /// The messages of a response body, JSON or events, as JSON texts.
@@ -144,13 +148,13 @@ pub(crate) async fn tools_told(response: &HttpResponse, bound: usize) -> Vec<Str
     };
     messages_in(&fields, &body)
         .iter()
-        .filter_map(|text| {
-            let result = jsonrpc::parse_message(text)?.result?;
-            jsonrpc::member(result, "tools")
-                .filter(|tools| tools.starts_with('['))
-                .map(str::to_owned)
-        })
+        .filter_map(|text| tools_in(&jsonrpc::parse_message(text)?).map(str::to_owned))
         .collect()
+}
+
+/// The array of tools in an answer, as JSON text.
+pub(crate) fn tools_in<'a>(message: &Message<'a>) -> Option<&'a str> {
+    jsonrpc::member(message.result?, "tools").filter(|tools| tools.starts_with('['))
 }
 
 fn texts(text: &str) -> Vec<String> {

@@ -4,18 +4,22 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use futures_util::FutureExt as _;
-use http::HeaderMap;
 use http::header::{ACCEPT_ENCODING, CONTENT_ENCODING, CONTENT_LENGTH, TRANSFER_ENCODING};
+use http::{HeaderMap, Response, StatusCode};
 use http_body_util::{BodyExt as _, Limited};
 
+use super::streams::{self, Injected, Scope};
+use super::wait::{Kind, Wait};
 use super::{Call, Calls, Part, answer, events};
-use crate::boundary::Admission;
-use crate::boundary::http::exchange::{Asked, Leg};
-use crate::boundary::http::relay::{self, Reading, Reply};
+use crate::boundary::http::body::{AgentBody, Receipt};
+use crate::boundary::http::exchange::{Asked, Leg, Unsent};
+use crate::boundary::http::outlet::Reply;
+use crate::boundary::http::relay::{self, Reading};
 use crate::boundary::http::spool::Spooled;
 use crate::boundary::http::upstream::Received;
 use crate::boundary::http::{encoding, headers};
 use crate::boundary::refusal::{self, Failure, Tongue};
+use crate::boundary::{Admission, Ticket};
 use crate::words::{EffectId, Request, Response as Recorded};
 
 /// JSON-RPC's code for errors that a server defines.
@@ -34,44 +38,111 @@ pub(crate) async fn run(leg: Arc<Leg>, asked: Asked, body: Spooled, reply: Reply
 }
 
 async fn one(leg: &Arc<Leg>, asked: &Asked, call: Call, body: Spooled, reply: Reply) {
+    // In the older transport, answers come over the stream that told this endpoint.
+    let endpoint = events::endpoint_of(leg, asked).filter(|it| leg.shared.streams.is_open(it));
     let request = Request::Mcp(call.request.clone());
     let ticket = match leg.shared.arbiter.admit(leg.call(request)).await {
         Admission::Forward(ticket) => ticket,
         Admission::Refuse(refusal) => {
             let text = refusal::in_words(&refusal);
-            return reply.send(tell(&call, asked, &text));
+            let message = answer::tool_error(&call, &asked.headers, &text);
+            return own_answer(leg, asked, endpoint, message, None, reply).await;
         }
         Admission::Replay { effect, response } => {
-            return reply.send(replay(&call, asked, effect, &response));
+            let (message, replayed) = match &response {
+                Recorded::Mcp(recorded) => (answer::replayed(&call.id, recorded), Some(effect)),
+                _ => {
+                    // It was not played back after all.
+                    leg.shared.arbiter.undelivered(&leg.origin, effect);
+                    let why = "its recorded response carries no tool result";
+                    let text = refusal::in_words(&refusal::cannot_replay(effect, why));
+                    (answer::tool_error(&call, &asked.headers, &text), None)
+                }
+            };
+            return own_answer(leg, asked, endpoint, message, replayed, reply).await;
         }
     };
+    let effect = ticket.effect();
+    let wait = Wait::begin(leg, asked, endpoint, &call, ticket);
     let mut outgoing = asked.outgoing(body, false);
     // The answer must be read while it streams.
     outgoing.headers.remove(ACCEPT_ENCODING);
-    let (received, ticket, reply) = match leg.send(outgoing, ticket, reply).await {
+    let (received, reply) = match leg.send(outgoing, effect, reply).await {
         Ok(sent) => sent,
-        Err(unanswered) if unanswered.failure == Failure::InDoubt => {
-            let text = in_doubt(unanswered.effect, &unanswered.why);
-            let response = tell(&call, asked, &text);
-            return unanswered.reply.send(response);
-        }
-        Err(unanswered) => return unanswered.tell(),
+        Err(unsent) => return unanswered(leg, asked, &call, &wait, unsent).await,
     };
     let Received { response, lease } = received;
     let limits = leg.shared.limits();
-    let is_plain = !response.headers().contains_key(CONTENT_ENCODING);
-    let kind = headers::media_type(response.headers());
-    let whole = if response.status() == 200 && kind == "text/event-stream" && is_plain {
-        events::pass(response, &call.id, ticket, reply, limits).await
+    let whole = if headers::is_plain_events(&response) {
+        let (scope, id) = (wait.scope.clone(), wait.id.clone());
+        let ended = events::answer(response, scope, id, effect, reply, leg).await;
+        if ended.resumable && wait.kind == Kind::Session {
+            wait.on(leg, limits.resume);
+        } else if let Some(ticket) = wait.take(leg) {
+            streams::broken(ticket, "the stream of events ended without the result").await;
+        }
+        ended.whole
     } else {
+        let ticket: Box<dyn Ticket> =
+            if wait.kind == Kind::Endpoint && response.status().is_success() {
+                wait.on(leg, limits.response_head);
+                Box::new(relay::Unrecorded)
+            } else {
+                wait.take(leg)
+                    .unwrap_or_else(|| Box::new(relay::Unrecorded))
+            };
         let reading = reading(call.id, limits.rpc);
-        relay::pass(response, &asked.method, ticket, reply, limits, reading)
+        relay::pass(response, &asked.method, ticket, reply, leg, reading)
             .await
             .is_some()
     };
     if whole {
         leg.upstream.give_back(lease);
     }
+}
+
+/// Settles a call that got no response, and tells the model rather than the transport where it may
+/// have been carried out.
+async fn unanswered(leg: &Leg, asked: &Asked, call: &Call, wait: &Wait, unsent: Unsent) {
+    let Some(ticket) = wait.take(leg) else {
+        // The answer came over another stream before this one broke.
+        return unsent.reply.send(accepted());
+    };
+    let unanswered = leg.unanswered(ticket, unsent).await;
+    if unanswered.unsent.failure != Failure::InDoubt {
+        return unanswered.tell();
+    }
+    let text = in_doubt(unanswered.effect, &unanswered.unsent.why);
+    let message = answer::tool_error(call, &asked.headers, &text);
+    unanswered.tell_as(answer::respond(message, &asked.headers, None));
+}
+
+/// Gives an answer that was made here, over the stream where the agent expects it.
+async fn own_answer(
+    leg: &Leg,
+    asked: &Asked,
+    endpoint: Option<Scope>,
+    message: String,
+    replayed: Option<EffectId>,
+    reply: Reply,
+) {
+    let receipt = replayed.map(|effect| leg.receipt(effect));
+    let Some(endpoint) = endpoint else {
+        let response = answer::respond(message, &asked.headers, replayed);
+        return reply.send(response.map(|body| body.with_receipts(receipt)));
+    };
+    reply.send(accepted());
+    // A stream that is gone by now takes the receipt with it.
+    leg.shared
+        .streams
+        .inject(&endpoint, Injected { message, receipt })
+        .await;
+}
+
+fn accepted() -> Response<AgentBody> {
+    let mut response = Response::new(AgentBody::empty());
+    *response.status_mut() = StatusCode::ACCEPTED;
+    response
 }
 
 /// A body that is read for the answer to `id`, and recorded as HTTP where it carries none.
@@ -89,7 +160,8 @@ fn reading(id: String, bound: usize) -> Reading {
                 })
                 .collect();
             let encodings = encoding::applied(&fields);
-            let answer = (response.body.is_whole())
+            // A server that fails may have done anything, whatever its body says.
+            let answer = (response.body.is_whole() && response.status < 500)
                 .then(|| {
                     encoding::decoded(&response.body.kept, &encodings, bound)
                         .now_or_never()
@@ -104,34 +176,6 @@ fn reading(id: String, bound: usize) -> Reading {
             answer.map_or_else(|| Recorded::Http(response.clone()), Recorded::Mcp)
         }),
     }
-}
-
-fn replay(
-    call: &Call,
-    asked: &Asked,
-    effect: EffectId,
-    recorded: &Recorded,
-) -> http::Response<crate::boundary::http::body::AgentBody> {
-    match recorded {
-        Recorded::Mcp(recorded) => {
-            let message = answer::replayed(&call.id, recorded);
-            answer::respond(message, &asked.headers, Some(effect))
-        }
-        _ => {
-            let why = "its recorded response carries no tool result";
-            let text = refusal::in_words(&refusal::cannot_replay(effect, why));
-            tell(call, asked, &text)
-        }
-    }
-}
-
-fn tell(
-    call: &Call,
-    asked: &Asked,
-    text: &str,
-) -> http::Response<crate::boundary::http::body::AgentBody> {
-    let message = answer::tool_error(call, &asked.headers, text);
-    answer::respond(message, &asked.headers, None)
 }
 
 fn in_doubt(effect: Option<EffectId>, why: &str) -> String {
@@ -151,6 +195,7 @@ fn in_doubt(effect: Option<EffectId>, why: &str) -> String {
 async fn batch(leg: Arc<Leg>, asked: Asked, reply: Reply, calls: Calls) {
     let bound = leg.shared.limits().rpc;
     let mut answers: Vec<String> = Vec::new();
+    let mut receipts: Vec<Receipt> = Vec::new();
     for part in calls.messages {
         if reply.is_gone() {
             return;
@@ -179,7 +224,10 @@ async fn batch(leg: Arc<Leg>, asked: Asked, reply: Reply, calls: Calls) {
             }
         });
         match answer.await {
-            Ok(response) => answers.extend(gather(response, id.as_deref(), bound).await),
+            Ok(mut response) => {
+                receipts.extend(response.body_mut().take_receipts());
+                answers.extend(gather(response, id.as_deref(), bound).await);
+            }
             Err(_) => answers.extend(
                 id.map(|id| answer::error(Some(&id), SERVER_ERROR, "ACRFence: the call failed")),
             ),
@@ -187,12 +235,11 @@ async fn batch(leg: Arc<Leg>, asked: Asked, reply: Reply, calls: Calls) {
         drop(task);
     }
     if answers.is_empty() {
-        let mut accepted = http::Response::new(crate::boundary::http::body::AgentBody::empty());
-        *accepted.status_mut() = http::StatusCode::ACCEPTED;
-        return reply.send(accepted);
+        return reply.send(accepted());
     }
     let message = format!("[{}]", answers.join(","));
-    reply.send(answer::respond(message, &asked.headers, None));
+    let response = answer::respond(message, &asked.headers, None);
+    reply.send(response.map(|body| body.with_receipts(receipts)));
 }
 
 /// The same request for one message of its batch.
@@ -206,6 +253,7 @@ fn alone(asked: &Asked, length: usize) -> Asked {
         uri: asked.uri.clone(),
         authority: asked.authority.clone(),
         url: asked.url.clone(),
+        fields: asked.fields.clone(),
         headers,
         version: asked.version,
         extensions: asked.extensions.clone(),
@@ -213,11 +261,7 @@ fn alone(asked: &Asked, length: usize) -> Asked {
 }
 
 /// The messages in the response to one message of a batch.
-async fn gather(
-    response: http::Response<crate::boundary::http::body::AgentBody>,
-    id: Option<&str>,
-    bound: usize,
-) -> Vec<String> {
+async fn gather(response: Response<AgentBody>, id: Option<&str>, bound: usize) -> Vec<String> {
     let (head, body) = response.into_parts();
     let body = match Limited::new(body, bound).collect().await {
         Ok(body) => body.to_bytes(),

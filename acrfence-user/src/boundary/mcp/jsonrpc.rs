@@ -103,19 +103,20 @@ pub fn parse_messages(text: &str) -> Vec<Message<'_>> {
     }
 }
 
-/// Whether two ids (JSON texts) are the same: `1` and ` 1`, `"a"` and `"\u0061"`.
-pub fn same_id(one: &str, other: &str) -> bool {
+/// What an id (JSON text) is compared by: `1` and ` 1.0`, `"a"` and `"\u0061"` are the same.
+pub fn id_key(id: &str) -> String {
     use serde_json::Value;
-    if one.trim() == other.trim() {
-        return true;
-    }
-    match (serde_json::from_str(one), serde_json::from_str(other)) {
-        (Ok(Value::String(one)), Ok(Value::String(other))) => one == other,
-        (Ok(Value::Number(one)), Ok(Value::Number(other))) => {
-            // A server that keeps ids as floats answers 1 with 1.0.
-            one == other || (one.as_f64().is_some() && one.as_f64() == other.as_f64())
-        }
-        _ => false,
+    match serde_json::from_str(id) {
+        Ok(Value::String(text)) => format!("s{text}"),
+        // A server that keeps ids as floats answers 1 with 1.0.
+        Ok(Value::Number(number)) => match (number.as_i64(), number.as_f64()) {
+            (Some(whole), _) => format!("n{whole}"),
+            (None, Some(float)) if float.fract() == 0.0 && float.abs() < 9.0e15 => {
+                format!("n{}", float as i64)
+            }
+            _ => format!("n{number}"),
+        },
+        _ => format!("?{}", id.trim()),
     }
 }
 
@@ -344,7 +345,22 @@ mod tests {
             call.extra.as_deref(),
             Some(r#"{"requestState":"s","inputResponses":{"q":{}}}"#)
         );
-        assert!(same_id(call.id, "\"ab\""));
+        assert_eq!(id_key(call.id), id_key("\"ab\""));
+    }
+
+    #[test]
+    fn ids_are_compared_by_value_and_kind() {
+        for (one, other, same) in [
+            ("1", " 1", true),
+            ("1", "1.0", true),
+            ("1", "\"1\"", false),
+            ("\"a\"", "\"\\u0061\"", true),
+            ("9007199254740993", "9007199254740992", false),
+            ("1.5", "1.5", true),
+            ("1", "null", false),
+        ] {
+            assert_eq!(id_key(one) == id_key(other), same, "{one} {other}");
+        }
     }
 
     #[test]

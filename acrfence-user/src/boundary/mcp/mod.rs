@@ -5,16 +5,16 @@ pub(super) mod events;
 pub(super) mod exchange;
 pub mod jsonrpc;
 pub mod sse;
-
-use std::io;
+pub(super) mod streams;
+pub(super) mod wait;
 
 use http::{Method, Response};
 
+use super::TroubleKind;
 use super::http::body::AgentBody;
 use super::http::encoding;
 use super::http::exchange::{Asked, Leg};
-use super::http::spool::Spooled;
-use super::{TroubleKind, http::headers};
+use super::http::spool::{SpoolError, Spooled};
 use crate::words::McpRequest;
 use jsonrpc::{Message, Parsed};
 
@@ -26,7 +26,9 @@ pub(crate) enum Understood {
         rpc: Vec<String>,
     },
     /// It must not be sent; this is the answer.
-    Refused(Response<AgentBody>),
+    Refused(Box<Response<AgentBody>>),
+    /// It is JSON-RPC, by its beginning, and too large to tell what it asks for.
+    TooLarge,
     /// Tool calls, alone or in a batch.
     Calls(Calls),
 }
@@ -58,19 +60,35 @@ pub(crate) struct Call {
 /// Stands for an answer to the server's own request in lists of methods.
 const RESPONSE: &str = "(response)";
 
+/// Stands for the end of a session that a server gave out (DELETE).
+const SESSION_END: &str = "(session end)";
+
 /// Finds out what a request is, from its body alone.
 pub(crate) async fn understand(
     leg: &Leg,
     asked: &Asked,
     body: &mut Spooled,
-) -> io::Result<Understood> {
+) -> Result<Understood, SpoolError> {
     let plain = |rpc| Understood::Plain { rpc };
-    if asked.method != Method::POST {
+    if asked.method == Method::DELETE
+        && events::session_of(leg, asked).is_some_and(|it| leg.shared.streams.is_session(&it))
+    {
+        return Ok(plain(vec![SESSION_END.to_owned()]));
+    }
+    if asked.method != Method::POST || body.is_open() {
         return Ok(plain(Vec::new()));
     }
-    let bound = leg.shared.limits().rpc;
-    let Some(bytes) = body.in_memory(bound).await? else {
-        return Ok(plain(Vec::new()));
+    let limits = leg.shared.limits();
+    let bound = limits.rpc;
+    let memory = &leg.shared.memory;
+    let Some(bytes) = body.in_memory(bound, memory, limits.body_idle).await? else {
+        // A call must not become another thing by being large.
+        let beginning = &body.record().kept[..];
+        return Ok(if begins_as_rpc(beginning) {
+            Understood::TooLarge
+        } else {
+            plain(Vec::new())
+        });
     };
     let encodings = encoding::applied(&asked.headers);
     let decoded;
@@ -95,11 +113,11 @@ pub(crate) async fn understand(
                 jsonrpc::INVALID_REQUEST,
                 &format!("ACRFence: {why}; nothing was sent"),
             );
-            return Ok(Understood::Refused(answer::respond(
+            return Ok(Understood::Refused(Box::new(answer::respond(
                 error,
                 &asked.headers,
                 None,
-            )));
+            ))));
         }
         Parsed::Single(message) => (vec![message], false),
         Parsed::Batch(messages) => (messages, true),
@@ -124,6 +142,17 @@ pub(crate) async fn understand(
     Ok(plain(rpc))
 }
 
+/// Whether a message whose end was not seen is JSON-RPC. Its members come in any order, so the
+/// version or the method is enough.
+fn begins_as_rpc(beginning: &[u8]) -> bool {
+    const SIGNS: [&[u8]; 2] = [b"\"jsonrpc\"", b"\"tools/call\""];
+    let start = beginning.trim_ascii_start();
+    (start.starts_with(b"{") || start.starts_with(b"["))
+        && SIGNS
+            .iter()
+            .any(|sign| start.windows(sign.len()).any(|window| window == *sign))
+}
+
 /// What an MCP server is called: its URL without query.
 pub(crate) fn server_of(url: &str) -> String {
     url.split(['?', '#']).next().unwrap_or(url).to_owned()
@@ -140,7 +169,7 @@ fn part(message: Message<'_>, asked: &Asked) -> Part {
                 arguments: call.arguments.unwrap_or("{}").to_owned(),
                 meta: call.meta.map(str::to_owned),
                 extra: call.extra,
-                headers: headers::recorded(&asked.headers),
+                headers: asked.fields.clone(),
             },
             text,
         }),

@@ -15,13 +15,15 @@ pub struct Event {
     pub data: Option<String>,
 }
 
-/// An event was longer than the bound; what was held of it so far.
+/// An event was longer than the bound.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("an event is longer than {bound} bytes")]
 pub struct TooLong {
     /// The bound.
     pub bound: usize,
-    /// The bytes that were not given out.
+    /// The events before it.
+    pub before: Vec<Event>,
+    /// What was held of it so far.
     pub raw: Bytes,
 }
 
@@ -62,10 +64,16 @@ impl Splitter {
         if self.buffer.len() > self.bound {
             return Err(TooLong {
                 bound: self.bound,
+                before: events,
                 raw: self.buffer.split().freeze(),
             });
         }
         Ok(events)
+    }
+
+    /// How many bytes are held.
+    pub fn held(&self) -> usize {
+        self.buffer.len()
     }
 
     /// What is left when the stream ended: by the rules no event, but lenient readers take it for
@@ -195,7 +203,8 @@ mod tests {
     fn too_long_an_event_is_given_back() {
         let mut splitter = Splitter::new(10);
         assert!(splitter.push(b"data: 1\n\n").is_ok());
-        let error = splitter.push(b"data: 1234567").unwrap_err();
+        let error = splitter.push(b"data: 2\n\ndata: 1234567").unwrap_err();
+        assert_eq!(error.before[0].raw, "data: 2\n\n");
         assert_eq!(error.raw, "data: 1234567");
     }
 

@@ -1,7 +1,6 @@
 //! The agent's handshake: the name is read first, then a leaf for it is shown.
 
 use std::io;
-use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -71,13 +70,12 @@ impl Leaves {
         Ok(Hello { start, sni, offers })
     }
 
-    /// The rest of the handshake, with a leaf for the name or for the address it dialled.
+    /// The rest of the handshake, with a leaf for `subject`.
     pub(crate) async fn accept(
         &self,
         hello: Hello,
-        dialled: IpAddr,
+        subject: Subject,
     ) -> io::Result<TlsStream<Peeked>> {
-        let subject = hello.sni.map_or(Subject::Address(dialled), Subject::Name);
         let negotiates = hello.offers != Offers::Nothing;
         let config = self
             .configs

@@ -16,10 +16,15 @@ use rcgen::{
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer, pem::PemObject as _};
 use rustls::sign::CertifiedKey;
 
+pub use super::trust::{environment, install, uninstall, write_bundle};
+
 /// File name of the CA certificate inside its directory; may be read by anyone.
 pub const CERTIFICATE_FILE: &str = "ca.pem";
 /// File name of the CA key inside its directory; only the daemon's user may read it.
 pub const KEY_FILE: &str = "ca-key.pem";
+
+/// File name of the certificate that was in use before the last rotation.
+pub const PREVIOUS_FILE: &str = "ca-previous.pem";
 
 const CA_LIFE: Duration = Duration::from_secs(5 * 365 * DAY);
 const LEAF_LIFE: Duration = Duration::from_secs(7 * DAY);
@@ -124,6 +129,35 @@ impl Ca {
         } else {
             Self::create(dir)
         }
+    }
+
+    /// Takes the place of the CA in `dir`, whose certificate is kept beside it as
+    /// [`PREVIOUS_FILE`]. Agents that trust only the old one must be started again.
+    pub fn rotate(dir: &Path) -> anyhow::Result<Self> {
+        Self::load(dir).context("only a CA that is whole can be rotated")?;
+        let fresh = dir.join(".rotating");
+        if fresh.exists() {
+            fs::remove_dir_all(&fresh).with_context(|| {
+                format!(
+                    "cannot remove what is left of an earlier rotation, {}",
+                    fresh.display()
+                )
+            })?;
+        }
+        Self::create(&fresh)?;
+        let steps = [
+            (dir.join(CERTIFICATE_FILE), dir.join(PREVIOUS_FILE)),
+            (fresh.join(KEY_FILE), dir.join(KEY_FILE)),
+            (fresh.join(CERTIFICATE_FILE), dir.join(CERTIFICATE_FILE)),
+        ];
+        for (from, to) in &steps {
+            fs::rename(from, to)
+                .with_context(|| format!("cannot move {} to {}", from.display(), to.display()))?;
+        }
+        fs::remove_dir(&fresh)
+            .and_then(|()| fs::File::open(dir)?.sync_all())
+            .with_context(|| format!("cannot sync {}", dir.display()))?;
+        Self::load(dir)
     }
 
     /// The certificate, as agents must trust it.
@@ -241,6 +275,20 @@ mod tests {
             Ca::create(dir.path()).is_err(),
             "an existing CA must be kept"
         );
+    }
+
+    #[test]
+    fn a_rotation_makes_a_new_ca_and_keeps_the_old_certificate() {
+        let dir = tempfile::tempdir().unwrap();
+        assert!(Ca::rotate(dir.path()).is_err(), "nothing to rotate");
+        let old = Ca::create(dir.path()).unwrap();
+        let new = Ca::rotate(dir.path()).unwrap();
+        assert_ne!(old.der(), new.der());
+        assert_eq!(Ca::load(dir.path()).unwrap().der(), new.der());
+        let kept = fs::read_to_string(dir.path().join(PREVIOUS_FILE)).unwrap();
+        assert_eq!(kept, old.pem());
+        new.leaf(&Subject::Name("bank.example".into())).unwrap();
+        Ca::rotate(dir.path()).unwrap();
     }
 
     #[test]

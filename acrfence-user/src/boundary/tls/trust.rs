@@ -10,6 +10,7 @@ use std::process::Command;
 use anyhow::{Context as _, bail};
 use base64::Engine as _;
 use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject as _;
 
 use super::ca::Ca;
 
@@ -103,6 +104,17 @@ pub fn system_roots(ca: &Ca) -> Vec<CertificateDer<'static>> {
     roots
 }
 
+/// Reads the certificates of a PEM file. A file without any is an error: it was named to be trusted.
+pub fn read_roots(path: &Path) -> anyhow::Result<Vec<CertificateDer<'static>>> {
+    let roots = CertificateDer::pem_file_iter(path)
+        .and_then(Iterator::collect::<Result<Vec<_>, _>>)
+        .with_context(|| format!("{} does not read as PEM", path.display()))?;
+    if roots.is_empty() {
+        bail!("{} holds no certificate", path.display());
+    }
+    Ok(roots)
+}
+
 /// Puts the CA into the system's trust store, below `root` (`/` normally).
 pub fn install(ca: &Ca, root: &Path) -> anyhow::Result<PathBuf> {
     let path = root.join(DEBIAN_LOCAL);
@@ -185,7 +197,6 @@ fn push_pem(text: &mut String, certificate: &CertificateDer<'_>) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use rustls::pki_types::pem::PemObject as _;
 
     #[test]
     fn the_bundle_holds_the_ca_and_the_system_roots() {
@@ -200,6 +211,40 @@ mod tests {
         assert_eq!(read.len(), count);
         assert_eq!(&read[0], ca.der());
         assert_eq!(read.len(), system_roots(&ca).len() + 1);
+    }
+
+    #[test]
+    fn the_system_store_takes_the_ca_and_gives_it_back() {
+        let (dir, root) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let ca = Ca::create(dir.path()).unwrap();
+        let error = install(&ca, root.path()).unwrap_err().to_string();
+        assert!(error.contains("by its own means"), "{error}");
+        for sub in [
+            "etc/ca-certificates/update.d",
+            "etc/ssl/certs",
+            "usr/share/ca-certificates",
+            "usr/local/share/ca-certificates",
+        ] {
+            fs::create_dir_all(root.path().join(sub)).unwrap();
+        }
+        fs::write(root.path().join("etc/ca-certificates.conf"), "").unwrap();
+        // An empty store is never written.
+        let other = Ca::create(&dir.path().join("other")).unwrap();
+        let local = root
+            .path()
+            .join("usr/local/share/ca-certificates/other.crt");
+        fs::write(local, other.pem()).unwrap();
+        install(&ca, root.path()).unwrap();
+        let store = root.path().join("etc/ssl/certs/ca-certificates.crt");
+        let has = || {
+            fs::read_to_string(&store)
+                .unwrap()
+                .contains(ca.pem().trim())
+        };
+        assert!(has());
+        assert!(uninstall(root.path()).unwrap());
+        assert!(!has());
+        assert!(!uninstall(root.path()).unwrap());
     }
 
     #[test]

@@ -5,6 +5,7 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, OwnedFd};
 use std::os::unix::fs::FileTypeExt as _;
 use std::os::unix::process::ExitStatusExt as _;
+use std::path::Path;
 use std::process::{Child, Command, ExitCode, ExitStatus};
 use std::sync::mpsc;
 use std::thread::JoinHandle;
@@ -15,8 +16,9 @@ use nix::fcntl::OFlag;
 use nix::sys::signal::{SigHandler, SigSet, Signal, kill, signal};
 use nix::unistd::Pid;
 
-use super::{Start, Unfenced};
+use super::{DOOR, Start, Unfenced};
 use crate::boundary::process::handover::{Answer, Line, Offer};
+use crate::cli::Global;
 
 /// How long a server may go on after the daemon that relayed for it has died.
 const GRACE: Duration = Duration::from_secs(5);
@@ -31,7 +33,11 @@ enum News {
 
 impl Start {
     /// Runs the server; the exit status is its own.
-    pub(super) fn run(self) -> anyhow::Result<ExitCode> {
+    pub(super) fn run(self, global: &Global) -> anyhow::Result<ExitCode> {
+        let socket = self
+            .socket
+            .clone()
+            .unwrap_or_else(|| global.run_dir.join(DOOR));
         let (server, arguments) = self
             .server
             .split_first()
@@ -53,7 +59,7 @@ impl Start {
             we_write.as_fd(),
             we_read.as_fd(),
         ];
-        let line = match self.hand_over(pipes) {
+        let line = match self.hand_over(&socket, pipes) {
             Ok(line) => {
                 command.stdin(server_reads).stdout(server_writes);
                 drop((agent_in, agent_out));
@@ -90,11 +96,11 @@ impl Start {
         Ok(end_as(status))
     }
 
-    fn hand_over(&self, pipes: [BorrowedFd<'_>; 4]) -> anyhow::Result<Line> {
-        let line = Line::connect(&self.socket).map_err(|error| {
+    fn hand_over(&self, socket: &Path, pipes: [BorrowedFd<'_>; 4]) -> anyhow::Result<Line> {
+        let line = Line::connect(socket).map_err(|error| {
             anyhow!(
                 "the daemon cannot be reached at {}: {error}; start it with `systemctl start acrfence`, or name another socket with --socket",
-                self.socket.display()
+                socket.display()
             )
         })?;
         let offer = Offer {

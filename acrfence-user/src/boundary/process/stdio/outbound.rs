@@ -112,14 +112,15 @@ impl Outbound {
 /// What the messages of a line answer.
 #[derive(Debug, Default, PartialEq)]
 pub(crate) struct Answers {
-    /// For awaited calls: the id as it was sent, and the answer.
+    /// For awaited calls: what the id is compared by, and the answer.
     pub(crate) calls: Vec<(String, McpResponse)>,
-    /// For requests that asked which tools there are: the id as it was sent, and the JSON text of
-    /// the array, where there is one.
+    /// For requests that asked which tools there are: what the id is compared by, and the JSON text
+    /// of the array, where there is one.
     pub(crate) tools: Vec<(String, Option<String>)>,
 }
 
-/// Finds answers in a line: to the calls `calls` and the tool lists `lists` (ids as JSON texts).
+/// Finds answers in a line: to the calls `calls` and the tool lists `lists`, each given by what its
+/// id is compared by.
 pub(crate) fn answers(line: &[u8], calls: &[String], lists: &[String]) -> Answers {
     let mut found = Answers::default();
     // A response has one of these members. Names are not written with escapes by any serialiser;
@@ -130,37 +131,39 @@ pub(crate) fn answers(line: &[u8], calls: &[String], lists: &[String]) -> Answer
         return found;
     };
     for message in jsonrpc::parse_messages(text) {
-        for id in calls {
-            if let Some(answer) = answer::answer_to(&message, id) {
-                found.calls.push((id.clone(), answer));
-            }
+        let Some((id, answer)) = answer::answer_of(&message) else {
+            continue;
+        };
+        if lists.contains(&id) {
+            let tools = jsonrpc::member(&answer.answer, "tools")
+                .filter(|tools| tools.starts_with('['))
+                .map(str::to_owned);
+            found.tools.push((id.clone(), tools));
         }
-        for id in lists {
-            if let Some(answer) = answer::answer_to(&message, id) {
-                let tools = jsonrpc::member(&answer.answer, "tools")
-                    .filter(|tools| tools.starts_with('['))
-                    .map(str::to_owned);
-                found.tools.push((id.clone(), tools));
-            }
+        if calls.contains(&id) {
+            found.calls.push((id, answer));
         }
     }
     found
 }
 
-/// The line with the answers to `ids` replaced by what `instead` makes of the id.
+/// The line with the answers to `ids` (by what they are compared by) replaced: `instead` is given
+/// that and the id itself.
 pub(crate) fn without_answers(
     line: &[u8],
     ids: &[String],
-    instead: impl Fn(&str) -> String,
+    instead: impl Fn(&str, &str) -> String,
 ) -> String {
     let text = String::from_utf8_lossy(line);
     let is_batch = text.trim_start().starts_with('[');
     let messages: Vec<String> = jsonrpc::parse_messages(&text)
         .iter()
         .map(|message| {
-            ids.iter()
-                .find(|id| answer::answer_to(message, id).is_some())
-                .map_or_else(|| message.text.to_owned(), |id| instead(id))
+            let key = answer::answer_of(message).map(|(key, _)| key);
+            match key.filter(|key| ids.contains(key)) {
+                Some(key) => instead(&key, message.id.unwrap_or("null")),
+                None => message.text.to_owned(),
+            }
         })
         .collect();
     let joined = messages.join(",");
@@ -255,19 +258,19 @@ mod tests {
 
     #[test]
     fn answers_are_found_by_id_in_either_member_order() {
-        let calls = ["3".to_owned(), "\"x\"".to_owned()];
-        let lists = ["4".to_owned()];
+        let calls = ["n3".to_owned(), "sx".to_owned()];
+        let lists = ["n4".to_owned()];
         let line = br#"{"result":{"content":[],"isError":true},"jsonrpc":"2.0","id":3}"#;
         let found = answers(line, &calls, &lists);
         assert_eq!(found.calls.len(), 1);
-        assert_eq!(found.calls[0].0, "3");
+        assert_eq!(found.calls[0].0, "n3");
         assert!(found.calls[0].1.is_error);
         let line = br#"[{"jsonrpc":"2.0","id":4,"result":{"tools":[{"name":"a"}]}},{"jsonrpc":"2.0","id":"x","error":{"code":1}}]"#;
         let found = answers(line, &calls, &lists);
-        assert_eq!(found.calls[0].0, "\"x\"");
+        assert_eq!(found.calls[0].0, "sx");
         assert_eq!(
             found.tools,
-            [("4".to_owned(), Some(r#"[{"name":"a"}]"#.to_owned()))]
+            [("n4".to_owned(), Some(r#"[{"name":"a"}]"#.to_owned()))]
         );
         // The server's own request has ids of its own; noise is no answer.
         for line in [
@@ -281,8 +284,8 @@ mod tests {
 
     #[test]
     fn an_answer_that_must_not_be_seen_is_replaced_alone() {
-        let ids = ["3".to_owned()];
-        let instead = |id: &str| format!("<{id}>");
+        let ids = ["n3".to_owned()];
+        let instead = |_: &str, id: &str| format!("<{id}>");
         let line = b"{\"jsonrpc\":\"2.0\",\"id\":3,\"result\":{}}\n";
         assert_eq!(without_answers(line, &ids, instead), "<3>\n");
         let line = b"[{\"jsonrpc\":\"2.0\",\"id\":3,\"result\":{}},{\"jsonrpc\":\"2.0\",\"id\":4,\"result\":{}}]\n";
@@ -297,8 +300,8 @@ mod tests {
         fn nothing_makes_it_panic(line in prop::collection::vec(any::<u8>(), 0..300)) {
             let mut text = b"{\"result\"".to_vec();
             text.extend(&line);
-            answers(&text, &["1".to_owned()], &[]);
-            let _ = without_answers(&line, &["1".to_owned()], |_| String::new());
+            answers(&text, &["n1".to_owned()], &[]);
+            let _ = without_answers(&line, &["n1".to_owned()], |_, _| String::new());
         }
     }
 }

@@ -7,6 +7,7 @@ use parking_lot::Mutex;
 use tokio::sync::{Notify, mpsc, watch};
 
 use super::{Class, Sink, Source, to_agent, to_server};
+use crate::boundary::mcp::jsonrpc;
 use crate::boundary::{Admission, Arbiter, Ticket, Trouble, TroubleKind};
 use crate::words::{Ending, McpRequest, Origin, ProcessIdentity, Request, Timestamp, ToolCall};
 
@@ -117,6 +118,7 @@ pub(super) struct Shared {
 /// Requests that the server has and has not answered.
 #[derive(Default)]
 pub(super) struct Waiting {
+    /// By what the id is compared by.
     calls: Vec<(String, Box<dyn Ticket>)>,
     lists: Vec<String>,
 }
@@ -134,19 +136,18 @@ impl Waiting {
 
     /// Whether a call with this id (as JSON text) is awaited.
     pub(super) fn has_call(&self, id: &str) -> bool {
-        self.calls
-            .iter()
-            .any(|(own, _)| crate::boundary::mcp::jsonrpc::same_id(own, id))
+        let key = jsonrpc::id_key(id);
+        self.calls.iter().any(|(own, _)| *own == key)
     }
 
-    /// Ids of awaited calls and of awaited lists of tools.
+    /// What ids of awaited calls, and of awaited lists of tools, are compared by.
     pub(super) fn ids(&self) -> (Vec<String>, Vec<String>) {
         let calls = self.calls.iter().map(|(id, _)| id.clone()).collect();
         (calls, self.lists.clone())
     }
 
     pub(super) fn add_call(&mut self, id: String, ticket: Box<dyn Ticket>) {
-        self.calls.push((id, ticket));
+        self.calls.push((jsonrpc::id_key(&id), ticket));
     }
 
     /// Awaits a list of tools. A server that never answers such requests is asked no more often
@@ -156,19 +157,21 @@ impl Waiting {
         if self.lists.len() == MOST {
             self.lists.remove(0);
         }
-        self.lists.push(id);
+        self.lists.push(jsonrpc::id_key(&id));
     }
 
-    pub(super) fn end_list(&mut self, id: &str) {
-        self.lists.retain(|own| own != id);
+    pub(super) fn end_list(&mut self, key: &str) {
+        self.lists.retain(|own| own != key);
     }
 
     /// The ticket of a call that is awaited no more.
     pub(super) fn take_call(&mut self, id: &str) -> Option<Box<dyn Ticket>> {
-        let at = self
-            .calls
-            .iter()
-            .position(|(own, _)| crate::boundary::mcp::jsonrpc::same_id(own, id))?;
+        self.take_key(&jsonrpc::id_key(id))
+    }
+
+    /// The same, by what its id is compared by.
+    pub(super) fn take_key(&mut self, key: &str) -> Option<Box<dyn Ticket>> {
+        let at = self.calls.iter().position(|(own, _)| own == key)?;
         Some(self.calls.remove(at).1)
     }
 

@@ -11,7 +11,7 @@ use super::classify::Class;
 use super::flow::{Sink, Source};
 use super::outbound::{self, Outbound, Piece};
 use super::relay::{Shared, broken, settle};
-use crate::boundary::mcp::{answer, jsonrpc};
+use crate::boundary::mcp::answer;
 use crate::effect::LogError;
 use crate::words::{EffectId, Ending, McpResponse, Response};
 
@@ -173,7 +173,7 @@ impl Direction {
         let mut first = Vec::new();
         let mut later = Vec::new();
         for (id, answer) in found.calls {
-            let Some(ticket) = self.shared.waiting.lock().take_call(&id) else {
+            let Some(ticket) = self.shared.waiting.lock().take_key(&id) else {
                 continue;
             };
             let list = if ticket.holds_end() {
@@ -258,10 +258,8 @@ async fn settled(
         return line;
     }
     let ids: Vec<String> = unrecorded.iter().map(|(id, ..)| id.clone()).collect();
-    let instead = |id: &str| {
-        let found = unrecorded
-            .iter()
-            .find(|(own, ..)| jsonrpc::same_id(own, id));
+    let instead = |key: &str, id: &str| {
+        let found = unrecorded.iter().find(|(own, ..)| own == key);
         let effect = found
             .and_then(|(_, effect, _)| *effect)
             .map(|effect| format!(" (effect: {effect})"))

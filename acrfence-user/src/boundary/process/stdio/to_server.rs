@@ -187,7 +187,8 @@ impl Direction {
     /// Calls a held call off; false when none with this id is held.
     fn call_off(&self, id: &str) -> bool {
         let held = self.held.lock();
-        let found = held.iter().find(|(own, _)| jsonrpc::same_id(own, id));
+        let key = jsonrpc::id_key(id);
+        let found = held.iter().find(|(own, _)| jsonrpc::id_key(own) == key);
         if let Some((_, called_off)) = found {
             called_off.cancel();
         }

@@ -1,0 +1,449 @@
+//! The effect log measured: `cargo bench -p acrfence-user --bench effect_log -- [--effects N]
+//! [--ten-million] [--seconds S] [--dir DIR]`.
+//!
+//! Appends are measured beside the raw append + fdatasync of the same disk in the same run: the disk
+//! of a virtual machine changes its mind by a factor of forty.
+
+#![expect(
+    clippy::expect_used,
+    reason = "a measurement that cannot be made ends the run"
+)]
+
+use std::fs::File;
+use std::io::Write as _;
+use std::os::unix::fs::FileExt as _;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use acrfence_user::effect::{
+    EffectFilter, EffectLog, Event, Harvest, Prepared, Store, StoreConfig,
+};
+use acrfence_user::words::{
+    Body, BranchId, EffectId, Fingerprint, Header, HttpRequest, HttpResponse, Origin, Outcome,
+    ProcessIdentity, Request, Response, Seq, Status, ThreadId, Timestamp, ToolCall, ToolKey,
+};
+
+struct Options {
+    effects: u64,
+    seconds: u64,
+    dir: Option<PathBuf>,
+}
+
+fn main() {
+    let options = options();
+    let temporary = tempfile::tempdir_in(options.dir.as_deref().unwrap_or(Path::new("/var/tmp")))
+        .expect("a place to write");
+    let dir = temporary.path();
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build()
+        .expect("a runtime");
+
+    println!(
+        "## appends ({} s each, records of 2 KiB)\n",
+        options.seconds
+    );
+    println!("| what | a second | times the floor | mean group | p50 ms | p99 ms |");
+    println!("|---|---|---|---|---|---|");
+    let time = Duration::from_secs(options.seconds);
+    let floor = raw_floor(&dir.join("floor"), time);
+    println!("| raw append + fdatasync, one thread | {floor:.0} | 1 | 1 | | |");
+    for writers in [1, 8, 64] {
+        let config = layout(&dir.join(format!("append-{writers}")));
+        let store = Arc::new(open(&config));
+        let (rate, group, p50, p99) = runtime.block_on(appends(&store, writers, time));
+        println!(
+            "| journal, {writers} writers | {rate:.0} | {:.2} | {group:.1} | {p50:.2} | {p99:.2} |",
+            rate / floor
+        );
+    }
+    let floor = raw_floor(&dir.join("floor"), time);
+    println!("| raw append + fdatasync again | {floor:.0} | | | | |");
+
+    let config = layout(&dir.join("large"));
+    let store = Arc::new(open(&config));
+    let began = Instant::now();
+    runtime.block_on(fill(&store, options.effects));
+    let filled = began.elapsed();
+    store.catch_up();
+    let applied = began.elapsed();
+    println!(
+        "\n## {} effects (call and response, 1 KiB together)\n",
+        options.effects
+    );
+    println!("| what | figure |\n|---|---|");
+    println!(
+        "| filled | {} effects a second |",
+        rate(options.effects, filled)
+    );
+    println!(
+        "| filled and indexed | {} effects a second |",
+        rate(options.effects, applied)
+    );
+    println!("| memory after filling | {} MiB |", resident() >> 20);
+    look_ups(&store, options.effects);
+    first_pages(&store);
+    println!(
+        "| journal a effect | {} bytes |",
+        size(&config.state_dir.join("journal")) / options.effects
+    );
+    drop(store);
+    println!(
+        "| index a effect | {} bytes |",
+        size(&config.index_dir()) / options.effects
+    );
+
+    let began = Instant::now();
+    let store = open(&config);
+    println!(
+        "| start with a clean index | {:.0} ms |",
+        began.elapsed().as_secs_f64() * 1e3
+    );
+    look_ups(&store, options.effects);
+    drop(store);
+    std::fs::remove_dir_all(config.index_dir()).expect("the index to go");
+    let began = Instant::now();
+    let (store, report) = Store::open(&config, &mut |progress| {
+        eprint!(
+            "\r{:?} {}/{}   ",
+            progress.phase, progress.done, progress.total
+        );
+    })
+    .expect("a log");
+    eprintln!();
+    assert!(
+        report.index_rebuilt.is_some(),
+        "the index was to be rebuilt"
+    );
+    println!(
+        "| rebuild of the index | {} effects a second |",
+        rate(options.effects, began.elapsed())
+    );
+    if options.effects <= 1_000_000 {
+        let began = Instant::now();
+        let found = store.verify(&mut |_| {}).expect("a check");
+        assert!(found.faults.is_empty(), "{:?}", found.faults);
+        println!(
+            "| verify | {} records a second |",
+            rate(found.records, began.elapsed())
+        );
+    }
+    println!("| memory at the end | {} MiB |", resident() >> 20);
+}
+
+/// One thread that appends 2 KiB and syncs, to a file that grows.
+fn raw_floor(path: &Path, time: Duration) -> f64 {
+    let mut file = File::create(path).expect("a file");
+    let record = [7; 2048];
+    let began = Instant::now();
+    let mut count = 0;
+    while began.elapsed() < time {
+        file.write_all(&record).expect("a write");
+        file.sync_data().expect("a sync");
+        count += 1;
+    }
+    let rate = f64::from(count) / began.elapsed().as_secs_f64();
+    file.write_all_at(&[0], 0).expect("a write");
+    let _ = std::fs::remove_file(path);
+    rate
+}
+
+async fn appends(store: &Arc<Store>, writers: u64, time: Duration) -> (f64, f64, f64, f64) {
+    let before = store.stats().expect("stats").journal;
+    let stop = Arc::new(AtomicBool::new(false));
+    let began = Instant::now();
+    let tasks: Vec<_> = (0..writers)
+        .map(|writer| {
+            let (store, stop) = (store.clone(), stop.clone());
+            tokio::spawn(async move {
+                let mut taken = Vec::new();
+                let mut n = writer;
+                while !stop.load(Ordering::Relaxed) {
+                    let one = Instant::now();
+                    let seq = store.append(prepared(n, 1200)).await.expect("an append");
+                    taken.push(one.elapsed());
+                    let two = Instant::now();
+                    store
+                        .append(completed(EffectId(seq), n, 1400))
+                        .await
+                        .expect("an append");
+                    taken.push(two.elapsed());
+                    n += writers;
+                }
+                taken
+            })
+        })
+        .collect();
+    tokio::time::sleep(time).await;
+    stop.store(true, Ordering::Relaxed);
+    let mut taken = Vec::new();
+    for task in tasks {
+        taken.extend(task.await.expect("a writer"));
+    }
+    let rate = taken.len() as f64 / began.elapsed().as_secs_f64();
+    let after = store.stats().expect("stats").journal;
+    let group = (after.records - before.records) as f64 / (after.groups - before.groups) as f64;
+    taken.sort();
+    (rate, group, at(&taken, 0.5) * 1e3, at(&taken, 0.99) * 1e3)
+}
+
+async fn fill(store: &Arc<Store>, effects: u64) {
+    let next = Arc::new(AtomicU64::new(0));
+    let tasks: Vec<_> = (0..256)
+        .map(|_| {
+            let (store, next) = (store.clone(), next.clone());
+            tokio::spawn(async move {
+                loop {
+                    let n = next.fetch_add(1, Ordering::Relaxed);
+                    if n >= effects {
+                        return;
+                    }
+                    let seq = store.append(prepared(n, 300)).await.expect("an append");
+                    store
+                        .append(completed(EffectId(seq), n, 300))
+                        .await
+                        .expect("an append");
+                }
+            })
+        })
+        .collect();
+    for task in tasks {
+        task.await.expect("a writer");
+    }
+}
+
+fn look_ups(store: &Store, effects: u64) {
+    let mut state = 0x9e37_79b9_7f4a_7c15_u64;
+    let mut taken = Vec::new();
+    let mut found = 0;
+    for _ in 0..20_000 {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        let n = state % effects;
+        let one = Instant::now();
+        let rows = store
+            .candidates(thread(n), &tool(n), Seq(u64::MAX))
+            .expect("candidates");
+        taken.push(one.elapsed());
+        found += rows.len();
+    }
+    taken.sort();
+    println!(
+        "| candidates: p50 / p99 / worst ({:.1} found on average) | {:.0} / {:.0} / {:.0} µs |",
+        found as f64 / taken.len() as f64,
+        at(&taken, 0.5) * 1e6,
+        at(&taken, 0.99) * 1e6,
+        at(&taken, 1.0) * 1e6
+    );
+}
+
+fn first_pages(store: &Store) {
+    let all = EffectFilter::default();
+    let pages = [
+        ("newest", all.clone()),
+        (
+            "of an agent",
+            EffectFilter {
+                agent: Some(agent(3)),
+                ..all.clone()
+            },
+        ),
+        (
+            "of a host, oldest first",
+            EffectFilter {
+                host: Some("host-5.test".into()),
+                oldest_first: true,
+                ..all.clone()
+            },
+        ),
+        (
+            "in doubt",
+            EffectFilter {
+                status: Some(Status::InDoubt),
+                ..all.clone()
+            },
+        ),
+        (
+            "tool contains `tool-11`, of a pid",
+            EffectFilter {
+                tool: Some("tool-11".into()),
+                pid: Some(1003),
+                ..all.clone()
+            },
+        ),
+        (
+            "in the first second",
+            EffectFilter {
+                until: Some(Timestamp(1_000)),
+                ..all.clone()
+            },
+        ),
+        (
+            "with a text",
+            EffectFilter {
+                text: Some("effect 77".into()),
+                ..all
+            },
+        ),
+    ];
+    for (what, filter) in pages {
+        let one = Instant::now();
+        let page = store.effects(&filter).expect("a page");
+        println!(
+            "| first page {what} ({} rows) | {:.1} ms |",
+            page.items.len(),
+            one.elapsed().as_secs_f64() * 1e3
+        );
+    }
+}
+
+fn thread(n: u64) -> ThreadId {
+    ThreadId(Seq(n / 200 + 1))
+}
+
+fn tool(n: u64) -> ToolKey {
+    ToolKey(format!("POST host-{}.test /v1/tool-{}", n % 50, n % 20))
+}
+
+fn agent(n: u64) -> acrfence_user::words::AgentName {
+    format!("agent-{}", n % 10).parse().expect("a name")
+}
+
+fn prepared(n: u64, size: usize) -> Event {
+    Event::Prepared(Box::new(Prepared {
+        key: tool(n),
+        thread: thread(n),
+        branch: BranchId(Seq(n / 200 + 1)),
+        parent: None,
+        call: ToolCall {
+            at: Timestamp(n),
+            request: Request::Http(HttpRequest {
+                method: "POST".into(),
+                url: format!("https://host-{}.test/v1/tool-{}", n % 50, n % 20),
+                headers: vec![Header::new("content-type", "application/json")],
+                body: text(n, size),
+                rpc: Vec::new(),
+            }),
+            origin: Origin {
+                agent: agent(n),
+                incarnation: 1,
+                process: ProcessIdentity {
+                    tgid: 1000 + (n % 100) as u32,
+                    start_ns: 1,
+                },
+                exe: "/usr/bin/agent".into(),
+                argv: vec!["agent".into(), "--run".into()],
+                cwd: "/home/agent".into(),
+                uid: 1000,
+                connection: None,
+                gaps: String::new(),
+            },
+        },
+        presented: vec![Fingerprint([(n % 50) as u8; 16])],
+        values: (0..4)
+            .map(|k| n.wrapping_mul(0x9e37_79b9).wrapping_add(k))
+            .collect(),
+        retry_of: None,
+    }))
+}
+
+fn completed(effect: EffectId, n: u64, size: usize) -> Event {
+    Event::Settled {
+        effect,
+        outcome: Outcome::Completed(Response::Http(HttpResponse {
+            status: 201,
+            headers: vec![Header::new("content-type", "application/json")],
+            body: text(n, size),
+            trailers: Vec::new(),
+        })),
+        at: Timestamp(n),
+        harvest: Harvest {
+            issued: Vec::new(),
+            values: (0..4)
+                .map(|k| n.wrapping_mul(0x85eb_ca6b).wrapping_add(k))
+                .collect(),
+        },
+    }
+}
+
+fn text(n: u64, size: usize) -> Body {
+    let mut text = format!("effect {n} ");
+    while text.len() < size {
+        text.push_str("lorem ipsum dolor ");
+    }
+    text.truncate(size);
+    Body::whole(text)
+}
+
+fn layout(dir: &Path) -> StoreConfig {
+    std::fs::create_dir(dir).expect("a directory");
+    StoreConfig::new(dir.join("state"), dir.join("key"), dir.join("anchor"))
+}
+
+fn open(config: &StoreConfig) -> Store {
+    Store::open(config, &mut |_| {}).expect("a log").0
+}
+
+fn at(sorted: &[Duration], part: f64) -> f64 {
+    let last = sorted.len() - 1;
+    sorted[(last as f64 * part) as usize].as_secs_f64()
+}
+
+fn rate(count: u64, time: Duration) -> u64 {
+    (count as f64 / time.as_secs_f64()) as u64
+}
+
+/// Bytes that a directory takes on the disk.
+fn size(dir: &Path) -> u64 {
+    use std::os::unix::fs::MetadataExt as _;
+    std::fs::read_dir(dir).map_or(0, |entries| {
+        entries
+            .filter_map(Result::ok)
+            .map(|entry| match entry.metadata() {
+                Ok(meta) if meta.is_dir() => size(&entry.path()),
+                Ok(meta) => meta.blocks() * 512,
+                Err(_) => 0,
+            })
+            .sum()
+    })
+}
+
+fn resident() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = status
+        .lines()
+        .find(|line| line.starts_with("VmRSS:"))
+        .unwrap_or("");
+    let kib: u64 = line
+        .split_whitespace()
+        .nth(1)
+        .and_then(|n| n.parse().ok())
+        .unwrap_or(0);
+    kib << 10
+}
+
+fn options() -> Options {
+    let mut options = Options {
+        effects: 1_000_000,
+        seconds: 3,
+        dir: None,
+    };
+    let mut args = std::env::args().skip(1);
+    while let Some(arg) = args.next() {
+        let mut value = || args.next().unwrap_or_else(|| panic!("{arg} needs a value"));
+        match arg.as_str() {
+            "--effects" => options.effects = value().parse().expect("a number"),
+            "--ten-million" => options.effects = 10_000_000,
+            "--seconds" => options.seconds = value().parse().expect("a number"),
+            "--dir" => options.dir = Some(value().into()),
+            // What `cargo bench` adds.
+            "--bench" => {}
+            other => panic!("unknown option {other}"),
+        }
+    }
+    options
+}

@@ -1,0 +1,625 @@
+//! Differences of values that may have been made up for the call: keys, labels, ids, tokens.
+
+use std::borrow::Cow;
+
+use super::super::evidence::NoteKind;
+use super::super::naming::{self, Deed, Names};
+use super::super::normal::number::Decimal;
+use super::super::shape::{self, Randomness};
+use super::leaf::Judged;
+use super::path::Path;
+use super::walk::Walk;
+use crate::words::FieldClass::{Intent, Unknown, Volatile};
+
+impl Walk<'_> {
+    pub(super) fn judge_signature(
+        &self,
+        path: &Path<'_>,
+        names: &Names,
+        a: &str,
+        b: &str,
+    ) -> Option<Judged> {
+        if !names.is_signature() {
+            return None;
+        }
+        // In a body it may be what a person signed with; a clock or nonce beside it tells.
+        let framed = path.is_in("headers") || path.is_in("query") || self.in_token;
+        let signed = path.around().is_some_and(|(one, _)| {
+            one.iter().any(|(name, _)| {
+                let beside = Names::of(name);
+                beside.has(&["timestamp", "ts", "nonce", "expires", "date"])
+            })
+        });
+        if !framed && !signed {
+            return None;
+        }
+        let looks = |t: &str| {
+            t.split([',', ';', '='])
+                .any(|part| shape::randomness(part.trim()) == Randomness::Strong)
+        };
+        Some(if looks(a) && looks(b) && shape::are_unrelated(a, b) {
+            (
+                Volatile,
+                "a signature follows from what is signed, which is compared by itself".into(),
+            )
+        } else {
+            (
+                Unknown,
+                "named like a signature, but does not look like one".into(),
+            )
+        })
+    }
+
+    pub(super) fn judge_uniqueness(
+        &self,
+        path: &Path<'_>,
+        names: &Names,
+        a: &str,
+        b: &str,
+    ) -> Option<Judged> {
+        if !names.is_uniqueness_key() {
+            return None;
+        }
+        // `approve_request(request_id)`: the id of the request is what is approved.
+        let decisive = names.has(&[
+            "client",
+            "caller",
+            "idempotency",
+            "dedup",
+            "dedupe",
+            "deduplication",
+            "nonce",
+            "mutation",
+            "submission",
+        ]);
+        let acts = !matches!(self.context.deed, Deed::Create | Deed::Do);
+        if let Some(noun) = names.noun_of_id()
+            && self.context.nouns.contains(&noun)
+            && !decisive
+            && acts
+        {
+            return Some((Intent, "names the request that the call is about".into()));
+        }
+        // `resume(correlation_id)`: where nothing else says what is acted on, this does.
+        let alone = path.around().is_some_and(|(one, two)| {
+            !one.iter().any(|(name, v)| {
+                name != path.last_name()
+                    && !v.is_empty()
+                    && two.iter().any(|(n, w)| n == name && v == w)
+            })
+        });
+        if !decisive
+            && matches!(self.context.deed, Deed::Act | Deed::Update | Deed::Remove)
+            && alone
+            && path.is_in("arguments")
+        {
+            return Some((
+                Unknown,
+                "the only field of a call that acts on something: it may say on what".into(),
+            ));
+        }
+        if let Some(place) = self.context.seen(a, b) {
+            return Some((
+                Intent,
+                format!("a key, but with a value that the agent knew: {place}").into(),
+            ));
+        }
+        let number = |t: &str| Decimal::read(t).is_some() && t.len() < 8;
+        if number(a)
+            && number(b)
+            && !names.has(&["idempotency", "nonce", "dedup", "dedupe", "deduplication"])
+        {
+            return Some((
+                Unknown,
+                "named like a key for one request, but holds a plain number".into(),
+            ));
+        }
+        if a.contains(char::is_whitespace)
+            || b.contains(char::is_whitespace)
+            || a.len().max(b.len()) > 256
+        {
+            return Some((
+                Unknown,
+                "named like a key for one request, but holds text".into(),
+            ));
+        }
+        if let Some(reason) = meaningful_key(a, b) {
+            return Some((Unknown, reason));
+        }
+        Some((
+            Volatile,
+            "a key that only tells requests apart, made up for each".into(),
+        ))
+    }
+
+    pub(super) fn judge_token(
+        &self,
+        path: &Path<'_>,
+        names: &Names,
+        a: &str,
+        b: &str,
+    ) -> Option<Judged> {
+        let cookie = path.is_in("cookie") || path.names().within.iter().any(|w| w == "cookie");
+        let session = names.is_session() && cookie;
+        if !(names.is_passing_token() || session) || a.starts_with("0x") || b.starts_with("0x") {
+            return None;
+        }
+        let random = shape::randomness(a).min(shape::randomness(b));
+        if random == Randomness::None || !shape::are_unrelated(a, b) {
+            return None;
+        }
+        if self.context.words.iter().any(|w| {
+            [
+                "reset",
+                "unsubscribe",
+                "verify",
+                "activate",
+                "join",
+                "accept",
+                "redeem",
+                "invite",
+            ]
+            .contains(&w.as_str())
+        }) {
+            return Some((
+                Unknown,
+                "the token may be what names the thing that is done".into(),
+            ));
+        }
+        if self.context.seen_one(b).is_some() {
+            return Some((
+                Unknown,
+                "a token that was there before; nothing tells what it stands for".into(),
+            ));
+        }
+        let alone = path.around().is_some_and(|(one, two)| {
+            !one.iter().any(|(name, v)| {
+                name != path.last_name()
+                    && !v.is_empty()
+                    && two.iter().any(|(n, w)| n == name && v == w)
+            })
+        });
+        if alone && !cookie && !path.is_in("headers") {
+            return Some((
+                Unknown,
+                "a token alone: it may be what names the thing that is done".into(),
+            ));
+        }
+        Some((
+            Volatile,
+            "a token that lets the call through, issued again".into(),
+        ))
+    }
+
+    /// Claims of a token that are made anew whenever it is issued.
+    pub(super) fn judge_claim(
+        &self,
+        _: &Path<'_>,
+        names: &Names,
+        a: &str,
+        b: &str,
+    ) -> Option<Judged> {
+        if !self.in_token {
+            return None;
+        }
+        const ANEW: &[&str] = &[
+            "iat",
+            "exp",
+            "nbf",
+            "jti",
+            "nonce",
+            "rnd",
+            "salt",
+            "auth time",
+            "kid",
+            "sid",
+            "ts",
+            "expires",
+            "expires at",
+            "expires in",
+            "issued at",
+            "timestamp",
+            "iv",
+            "time",
+            "at hash",
+            "c hash",
+            "session state",
+            "token id",
+        ];
+        if ANEW.contains(&names.joined().as_str()) {
+            return Some((Volatile, "is made anew whenever a token is issued".into()));
+        }
+        let short_name = names.own.iter().all(|w| w.len() <= 2) || names.last_is(&["id"]);
+        let random = |t: &str| {
+            shape::randomness(t) > Randomness::None
+                || (t.len() >= 6
+                    && t.bytes().all(|c| c.is_ascii_hexdigit())
+                    && !t.bytes().all(|c| c.is_ascii_digit()))
+        };
+        let target = names.is_target() || names.is_scope();
+        (short_name && !target && random(a) && random(b) && self.context.seen(a, b).is_none()).then(
+            || {
+                (
+                    Volatile,
+                    "random, and made anew whenever a token is issued".into(),
+                )
+            },
+        )
+    }
+
+    /// Whether everything around a field only wraps what the call is about (`data`, `input`, the
+    /// call's own noun).
+    pub(super) fn is_at_top(&self, names: &Names) -> bool {
+        const WRAPS: &[&str] = &[
+            "data",
+            "input",
+            "payload",
+            "document",
+            "documents",
+            "docs",
+            "doc",
+            "rows",
+            "row",
+            "records",
+            "record",
+            "resource",
+            "object",
+            "entity",
+            "event",
+            "events",
+            "statements",
+            "lines",
+            "line",
+            "entries",
+            "entry",
+            "messages",
+            "message",
+            "body",
+            "envelope",
+            "header",
+            "grp",
+            "hdr",
+            "items",
+            "insert",
+            "values",
+            "batch",
+            "attributes",
+            "i",
+            "in",
+            "request",
+            "operations",
+            "transactions",
+            "params",
+            "sql",
+            "query",
+            "statement",
+            "command",
+            "c",
+            "e",
+            "eval",
+            "execute",
+            "text",
+        ];
+        names.within.iter().all(|w| {
+            WRAPS.contains(&w.as_str()) || self.context.nouns.contains(&naming::singular(w))
+        })
+    }
+
+    /// What schema and earlier answers say about the field, where its value agrees with it.
+    pub(super) fn judge_noted(
+        &self,
+        path: &Path<'_>,
+        names: &Names,
+        a: &str,
+        b: &str,
+    ) -> Option<Judged> {
+        let notes = self.context.notes(names, path.last_name());
+        let find = |kind: &NoteKind| notes.iter().find(|n| n.kind == *kind);
+        if let Some(note) = find(&NoteKind::Meaningful) {
+            return Some((Intent, format!("means something: \"{}\"", note.said).into()));
+        }
+        let note = find(&NoteKind::FreshPerCall)?;
+        let callers = names.first_is(&[
+            "sender",
+            "client",
+            "caller",
+            "external",
+            "merchant",
+            "request",
+            "requester",
+            "my",
+            "our",
+        ]);
+        if names.is_hard_target() || names.is_target() && !callers {
+            return Some((
+                Intent,
+                "names what the call is about, whatever is said about it".into(),
+            ));
+        }
+        if let Some(place) = self.context.seen(a, b) {
+            return Some((
+                Intent,
+                format!("a value that the agent knew: {place}").into(),
+            ));
+        }
+        let label = |t: &str| {
+            !t.is_empty()
+                && t.len() <= 128
+                && !t.contains(char::is_whitespace)
+                && !t.contains(['@', '/'])
+        };
+        if !(label(a) && label(b)) {
+            return Some((
+                Unknown,
+                "is said to be made up for each call, but does not look so".into(),
+            ));
+        }
+        if let (Some(x), Some(y)) = (integer(a), integer(b)) {
+            // A counter grows, and not by much.
+            let grew = y > x && y - x <= 10_000;
+            return Some(if grew {
+                (
+                    Volatile,
+                    format!("a counter of calls: \"{}\"", note.said).into(),
+                )
+            } else {
+                (
+                    Unknown,
+                    "is said to be made up for each call, but did not grow".into(),
+                )
+            });
+        }
+        Some((
+            Volatile,
+            format!("made up for each call: \"{}\"", note.said).into(),
+        ))
+    }
+
+    /// Values that look random, that nobody saw before, in fields for labels of the caller.
+    pub(super) fn judge_made_up(
+        &self,
+        path: &Path<'_>,
+        names: &Names,
+        a: &str,
+        b: &str,
+    ) -> Option<Judged> {
+        let random = shape::randomness(a).min(shape::randomness(b));
+        if random == Randomness::None || names.own.is_empty() {
+            return None;
+        }
+        let unseen = || shape::are_unrelated(a, b) && self.context.seen(a, b).is_none();
+        let strong = random == Randomness::Strong;
+        let deed = self.deed();
+        if path.is_in("headers") {
+            const PER_REQUEST: &[&str] = &[
+                "request",
+                "delivery",
+                "message",
+                "invocation",
+                "operation",
+                "attempt",
+                "call",
+                "hook",
+                "webhook",
+                "unique",
+                "nonce",
+                "correlation",
+                "trace",
+                "span",
+                "sequence",
+                "packet",
+                "session",
+                "retry",
+            ];
+            let named = names.has(PER_REQUEST)
+                && !names.is_scope()
+                && !names.has(&["key", "secret", "token", "code", "parent", "reply"]);
+            // `svix-id` beside `svix-timestamp` and `svix-signature`: the id of a signed message.
+            let family = path.last_name().strip_suffix("-id").is_some_and(|prefix| {
+                path.around().is_some_and(|(one, _)| {
+                    ["-timestamp", "-signature"]
+                        .iter()
+                        .all(|end| one.iter().any(|(n, _)| **n == format!("{prefix}{end}")))
+                })
+            });
+            return (strong && (named || family) && unseen()).then(|| {
+                (
+                    Volatile,
+                    "made up for each request: random, in a header, and seen nowhere before".into(),
+                )
+            });
+        }
+        let makes = matches!(deed, Deed::Create | Deed::Do);
+        // An id inside of an object with another name is that other thing's.
+        let at_top = self.is_at_top(names);
+        let mail_id =
+            |t: &str| t.trim().starts_with('<') && t.trim().ends_with('>') && t.contains('@');
+        if names.own == ["message", "id"]
+            && mail_id(a)
+            && mail_id(b)
+            && self.context.seen_one(a).is_none()
+            && self.context.seen_one(b).is_none()
+        {
+            return Some((
+                Volatile,
+                "the id of a mail message, made up when it is written".into(),
+            ));
+        }
+        let noun = names.noun_of_id();
+        let own = noun
+            .as_ref()
+            .is_some_and(|noun| self.context.nouns.contains(noun));
+        let line = noun.as_ref().is_some_and(|noun| {
+            let parents: Vec<String> = names.within.iter().map(|w| naming::singular(w)).collect();
+            parents.contains(noun)
+                && [
+                    "line",
+                    "row",
+                    "entry",
+                    "record",
+                    "doc",
+                    "document",
+                    "operation",
+                    "op",
+                    "transaction",
+                    "txn",
+                    "message",
+                    "msg",
+                    "event",
+                ]
+                .contains(&noun.as_str())
+        });
+        let in_event = names
+            .within
+            .iter()
+            .any(|w| ["vevent", "vtodo", "vcard", "vcalendar"].contains(&w.as_str()));
+        if strong && in_event && names.own == ["uid"] && unseen() {
+            return Some((
+                Volatile,
+                "the id of a new entry, made up by who writes it".into(),
+            ));
+        }
+        if strong
+            && deed == Deed::Create
+            && (names.is_bare_id() && at_top || own || line)
+            && !in_reference(names)
+            && unseen()
+        {
+            return Some((
+                Volatile,
+                "the id of what the call itself makes: random, and seen nowhere before".into(),
+            ));
+        }
+        if names.is_caller_label()
+            && makes
+            && at_top
+            && !a.contains('/')
+            && !b.contains('/')
+            && unseen()
+        {
+            return Some((
+                Volatile,
+                "the caller's own label: random, and seen nowhere before".into(),
+            ));
+        }
+        if strong
+            && names.has(&["identifier"])
+            && deed == Deed::Create
+            && unseen()
+            && a.starts_with("urn:uuid:")
+            && b.starts_with("urn:uuid:")
+        {
+            return Some((
+                Volatile,
+                "an identifier that the caller made up: random, and seen nowhere before".into(),
+            ));
+        }
+        // Envelopes: the id of the message that carries the call.
+        let envelope = names.last_is(&["id", "uuid", "ref", "reference"])
+            && names.has(&["message", "msg", "envelope", "header", "packet"])
+            && !names.has(&[
+                "parent", "reply", "thread", "original", "in", "to", "related",
+            ]);
+        if envelope && makes && unseen() {
+            return Some((
+                Volatile,
+                "the id of the message that carries the call, made up for it".into(),
+            ));
+        }
+        None
+    }
+}
+
+/// Why two keys for one request may mean something all the same.
+fn meaningful_key(one: &str, two: &str) -> Option<Cow<'static, str>> {
+    let parts = |t: &str| -> Vec<String> {
+        t.split(|c: char| !c.is_alphanumeric())
+            .filter(|p| !p.is_empty())
+            .map(str::to_lowercase)
+            .collect()
+    };
+    let (a, b) = (parts(one), parts(two));
+    let only = |these: &[String], others: &[String]| -> Vec<String> {
+        these
+            .iter()
+            .filter(|p| !others.contains(p))
+            .cloned()
+            .collect()
+    };
+    let (x, y) = (only(&a, &b), only(&b, &a));
+    let words = |list: &[String]| list.iter().any(|p| is_word(p));
+    if words(&x) && words(&y) {
+        return Some("keys for one request, but with different words in them".into());
+    }
+    // `payroll-2032-03` and `payroll-2032-04`; `salary-w36`, `fees-q1`.
+    let dated = |t: &str, parts: &[String]| {
+        let letters = t.chars().filter(|c| c.is_alphabetic()).count();
+        let year = parts
+            .iter()
+            .any(|p| p.len() == 4 && (p.starts_with("19") || p.starts_with("20")));
+        letters >= 4 && year
+    };
+    let period = |p: &String| {
+        let month = p.len() <= 2 && p.parse::<u8>().is_ok_and(|n| (1..=31).contains(&n));
+        let labelled = p.len() <= 3
+            && p.starts_with(['q', 'w', 'm', 'd', 'h'])
+            && p[1..].parse::<u8>().is_ok();
+        month || labelled || (p.len() == 4 && p.starts_with("20") && p.parse::<u16>().is_ok())
+    };
+    if a.len() == b.len()
+        && !x.is_empty()
+        && x.iter().all(period)
+        && y.iter().all(period)
+        && (dated(one, &a)
+            || x.iter()
+                .chain(&y)
+                .any(|p| p.len() > 1 && p.starts_with(['q', 'w'])))
+    {
+        return Some("keys for one request, but they name different periods".into());
+    }
+    None
+}
+
+/// Whether a part of a key reads like a word of a language.
+fn is_word(part: &str) -> bool {
+    const AGAIN: &[&str] = &[
+        "retry", "again", "attempt", "copy", "second", "repeat", "redo", "resend", "rerun",
+        "restored", "resumed", "new", "fresh", "item",
+    ];
+    let vowels = part.chars().filter(|c| "aeiouy".contains(*c)).count();
+    let length = part.chars().count();
+    let mut run = 0;
+    let mut longest = 0;
+    for c in part.chars() {
+        run = if "aeiouy".contains(c) { 0 } else { run + 1 };
+        longest = longest.max(run);
+    }
+    length >= 4
+        && part.chars().all(char::is_alphabetic)
+        && vowels * 5 >= length
+        && vowels * 10 <= length * 7
+        && longest <= 4
+        && !AGAIN.contains(&part)
+}
+
+/// A field that refers to something else by its id.
+fn in_reference(names: &Names) -> bool {
+    names.anywhere(&[
+        "parent",
+        "reference",
+        "references",
+        "ref",
+        "refs",
+        "related",
+        "source",
+        "target",
+        "reply",
+        "thread",
+        "customer",
+        "product",
+    ]) && !names.is_uniqueness_key()
+}
+
+fn integer(text: &str) -> Option<i128> {
+    Decimal::read(text).and_then(|d| d.integer())
+}

@@ -1,0 +1,98 @@
+//! `acrfence status`.
+
+use super::Global;
+use super::output::{json, line, short, table, time};
+use crate::control::{Client, Status};
+
+pub(super) async fn status(client: &Client, global: &Global) -> anyhow::Result<()> {
+    let s: Status = client.get("/v1/status").await?;
+    if global.json {
+        return json(&s);
+    }
+    line(&format!(
+        "acrfence {} · pid {} · since {} · {} · log at record {}",
+        s.version,
+        s.pid,
+        time(s.since),
+        s.mode,
+        s.log_head
+    ))?;
+    for problem in &s.problems {
+        line(&format!("! {problem}"))?;
+    }
+    if s.in_doubt > 0 {
+        line(&format!(
+            "! {} in doubt: `acrfence effects --status in_doubt`, then `acrfence resolve ID`",
+            count(s.in_doubt, "effect")
+        ))?;
+    }
+    if s.holds > 0 {
+        line(&format!(
+            "! {} for a person: `acrfence holds`",
+            count(s.holds, "call waits").replace("calls waits", "calls wait")
+        ))?;
+    }
+    for drop in s.drops.iter().filter(|d| d.count > 0) {
+        line(&format!(
+            "! {} {} events were lost ({}): process context may be incomplete",
+            drop.count, drop.kind, drop.cause
+        ))?;
+    }
+    line("")?;
+    let rows = s
+        .agents
+        .iter()
+        .map(|a| {
+            vec![
+                a.name.to_string(),
+                a.root.tgid.to_string(),
+                a.processes.to_string(),
+                a.branch
+                    .map(|b| format!("{b} ({})", a.branch_cause))
+                    .unwrap_or_default(),
+                short(&a.argv.join(" "), 60),
+            ]
+        })
+        .collect();
+    table(
+        &["AGENT", "ROOT", "PROCS", "BRANCH", "COMMAND"],
+        rows,
+        "No agent is running.",
+    )?;
+    for agent in &s.agents {
+        for c in agent.open_before.iter().filter(|c| !c.cut) {
+            line(&format!(
+                "NOT FENCED {}: pid {} has {} → {} open since before the attach",
+                agent.name, c.pid, c.local, c.peer
+            ))?;
+        }
+        for o in &agent.not_fenced {
+            line(&format!(
+                "NOT FENCED {}: {}, {} ended, {} bytes sent, {} received",
+                agent.name,
+                o.peer,
+                count(o.flows as usize, "connection"),
+                o.sent,
+                o.received
+            ))?;
+        }
+    }
+    for t in &s.troubles {
+        line(&format!(
+            "{} {} pid {}: {}",
+            time(t.at),
+            t.agent,
+            t.pid,
+            t.detail
+        ))?;
+    }
+    Ok(())
+}
+
+fn count(n: usize, what: &str) -> String {
+    if n == 1 {
+        format!("1 {what}")
+    } else {
+        format!("{n} {what}s")
+    }
+}

@@ -1,0 +1,88 @@
+//! What the daemon needs from the kernel side. The probe stands behind it; in tests a table does.
+
+use std::net::SocketAddr;
+
+use crate::control::{Drop, OpenConnection};
+use crate::words::ProcessIdentity;
+
+/// An agent's life, as the kernel side knows it: the position of the record that began it.
+pub type LifeIndex = u32;
+
+/// A redirected connection, found by the address it came from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Claimed {
+    /// Where the process wanted to connect to.
+    pub original: SocketAddr,
+    /// The process.
+    pub process: ProcessIdentity,
+    /// The life it belongs to.
+    pub life: LifeIndex,
+}
+
+/// What is known of a process.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ProcessFacts {
+    /// Executable.
+    pub exe: String,
+    /// Argument vector.
+    pub argv: Vec<String>,
+    /// Working directory.
+    pub cwd: String,
+    /// Real user id.
+    pub uid: u32,
+    /// Allow-listed environment.
+    pub environment: Vec<(String, String)>,
+    /// Why any of this may be incomplete; empty normally.
+    pub gaps: String,
+}
+
+/// Where a process belongs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Membership {
+    /// To this life of an agent.
+    Inside(LifeIndex),
+    /// To none.
+    Outside,
+    /// There is no such process any more, or it cannot be told.
+    Unknown,
+}
+
+/// The kernel side.
+pub trait Kernel: Send + Sync + 'static {
+    /// The process with this pid, verified to be alive.
+    fn identify(&self, pid: u32) -> anyhow::Result<ProcessIdentity>;
+
+    /// Tracks the process and all its descendants from now on; returns how many there are.
+    fn track(&self, process: ProcessIdentity, life: LifeIndex) -> anyhow::Result<usize>;
+
+    /// Whether connections of this process can be redirected at all.
+    fn covers(&self, pid: u32) -> bool;
+
+    /// Stops tracking a life's processes.
+    fn untrack(&self, life: LifeIndex) -> anyhow::Result<()>;
+
+    /// Where the process with this pid belongs now.
+    fn membership(&self, pid: u32) -> Membership;
+
+    /// How many processes of a life there are now.
+    fn processes(&self, life: LifeIndex) -> usize;
+
+    /// The connection whose client has this address; forgotten once claimed or closed.
+    fn claim(&self, from: SocketAddr) -> Option<Claimed>;
+
+    /// What is known of a process, also shortly after it ended.
+    fn facts(&self, process: ProcessIdentity) -> ProcessFacts;
+
+    /// TCP connections that a life's processes have open without the hook.
+    fn open_connections(&self, life: LifeIndex) -> anyhow::Result<Vec<OpenConnection>>;
+
+    /// Closes such connections, so that they come back through the hook; returns them with `cut` set
+    /// where that worked.
+    fn cut(&self, life: LifeIndex) -> anyhow::Result<Vec<OpenConnection>>;
+
+    /// Events lost so far, by kind and cause.
+    fn drops(&self) -> Vec<Drop>;
+
+    /// Shortcomings of this kernel that an operator must know, in sentences.
+    fn problems(&self) -> Vec<String>;
+}

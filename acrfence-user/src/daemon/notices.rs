@@ -1,0 +1,101 @@
+//! What a person should know about connections: troubles, and traffic that is not fenced.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use parking_lot::Mutex;
+use serde::{Deserialize, Serialize};
+
+use super::now;
+use crate::boundary::{OpaqueFlow, Trouble, TroubleKind};
+use crate::words::{AgentName, Timestamp};
+
+/// Most recent troubles kept for `acrfence status`.
+const MOST_TROUBLES: usize = 200;
+/// Most peers told apart for one agent; further ones are counted together.
+const MOST_PEERS: usize = 500;
+
+/// Troubles and opaque flows since the daemon started.
+#[derive(Default)]
+pub struct Notices(Mutex<Kept>);
+
+#[derive(Default)]
+struct Kept {
+    troubles: VecDeque<TroubleNotice>,
+    opaque: BTreeMap<AgentName, BTreeMap<String, OpaqueCount>>,
+}
+
+/// One trouble.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct TroubleNotice {
+    /// When.
+    pub at: Timestamp,
+    /// Whose connection.
+    pub agent: AgentName,
+    /// Process id.
+    pub pid: u32,
+    /// Executable.
+    pub exe: String,
+    /// Which kind.
+    pub kind: TroubleKind,
+    /// In words, with what to do next.
+    pub detail: String,
+}
+
+/// Traffic with one peer that was passed on without being understood.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct OpaqueCount {
+    /// Peer address, and why it is opaque.
+    pub peer: String,
+    /// Flows that ended.
+    pub flows: u64,
+    /// Bytes the agent sent.
+    pub sent: u64,
+    /// Bytes the agent received.
+    pub received: u64,
+}
+
+impl Notices {
+    pub(super) fn trouble(&self, trouble: Trouble) {
+        let mut kept = self.0.lock();
+        if kept.troubles.len() == MOST_TROUBLES {
+            kept.troubles.pop_front();
+        }
+        kept.troubles.push_back(TroubleNotice {
+            at: now(),
+            agent: trouble.origin.agent,
+            pid: trouble.origin.process.tgid,
+            exe: trouble.origin.exe,
+            kind: trouble.kind,
+            detail: trouble.detail,
+        });
+    }
+
+    pub(super) fn opaque(&self, flow: OpaqueFlow) {
+        let mut kept = self.0.lock();
+        let peers = kept.opaque.entry(flow.origin.agent.clone()).or_default();
+        let mut peer = format!("{} ({})", flow.peer, flow.why);
+        if peers.len() >= MOST_PEERS && !peers.contains_key(&peer) {
+            peer = "all others".into();
+        }
+        let count = peers.entry(peer.clone()).or_default();
+        count.peer = peer;
+        count.flows += 1;
+        count.sent += flow.sent;
+        count.received += flow.received;
+    }
+
+    /// Troubles, newest last.
+    pub fn troubles(&self) -> Vec<TroubleNotice> {
+        self.0.lock().troubles.iter().cloned().collect()
+    }
+
+    /// What an agent sent that was not fenced.
+    pub fn opaque_of(&self, agent: &AgentName) -> Vec<OpaqueCount> {
+        self.0
+            .lock()
+            .opaque
+            .get(agent)
+            .map(|peers| peers.values().cloned().collect())
+            .unwrap_or_default()
+    }
+}

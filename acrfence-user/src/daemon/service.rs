@@ -1,0 +1,722 @@
+//! What people ask of the daemon: the control API's answers.
+
+use std::sync::Arc;
+
+use arc_swap::ArcSwap;
+use bytes::Bytes;
+use futures_util::stream::{self, Stream, StreamExt as _};
+
+use super::kernel::{Kernel, LifeIndex, Membership};
+use super::lives::NO_PROCESS_LEFT;
+use super::now;
+use super::pipeline::{Pipeline, PipelineError};
+use super::upkeep::SharedStore;
+use crate::analyzer;
+use crate::control::{
+    AgentStatus, ApiError, CaInfo, CheckpointTaken, EffectDetail, ErrorCode, Explained, Fork,
+    HeldCall, Opened, Peer, Resolve, Restored, Status, TakeCheckpoint, Tree, TreeEffect,
+};
+use crate::effect::{EffectFilter, EffectRow, Event, HoldDecision, LogError, Page};
+use crate::lineage::{Executed, Life, Lineage, RestoreTarget, TargetError};
+use crate::policy::Config;
+use crate::words::{
+    AgentName, Body, Checkpoint, EffectId, Grade, Header, HoldId, HttpResponse, McpResponse,
+    Request, Resolution, Response, Seq, Status as EffectStatus, ThreadId, Timestamp,
+};
+
+/// Everything that runs, behind one door.
+pub struct Daemon {
+    pub(super) pipeline: Pipeline,
+    pub(super) store: SharedStore,
+    pub(super) kernel: Arc<dyn Kernel>,
+    pub(super) config: Arc<ArcSwap<Config>>,
+    pub(super) reread: Box<dyn Fn() -> Result<Config, String> + Send + Sync>,
+    pub(super) ca: CaInfo,
+    pub(super) since: Timestamp,
+    /// Attaching and detaching, one at a time.
+    pub(super) attaching: tokio::sync::Mutex<()>,
+    /// Connections that were open before each life was attached.
+    pub(super) open_before: parking_lot::Mutex<
+        std::collections::HashMap<LifeIndex, Vec<crate::control::OpenConnection>>,
+    >,
+}
+
+impl Daemon {
+    /// Puts the daemon together.
+    pub fn new(
+        pipeline: Pipeline,
+        store: SharedStore,
+        kernel: Arc<dyn Kernel>,
+        config: Arc<ArcSwap<Config>>,
+        reread: Box<dyn Fn() -> Result<Config, String> + Send + Sync>,
+        ca: CaInfo,
+    ) -> Self {
+        Self {
+            pipeline,
+            store,
+            kernel,
+            config,
+            reread,
+            ca,
+            since: now(),
+            attaching: tokio::sync::Mutex::new(()),
+            open_before: parking_lot::Mutex::default(),
+        }
+    }
+
+    /// `GET /v1/status`.
+    pub async fn status(&self, peer: Peer) -> Result<Status, ApiError> {
+        let in_doubt = EffectFilter {
+            status: Some(EffectStatus::InDoubt),
+            limit: Some(1000),
+            ..Default::default()
+        };
+        let config = self.config.load();
+        Ok(Status {
+            version: env!("CARGO_PKG_VERSION").into(),
+            pid: std::process::id(),
+            since: self.since,
+            mode: format!("{:?}", config.fence.mode).to_lowercase(),
+            log_head: self.pipeline.log().follow().0,
+            running: self.pipeline.running(),
+            in_doubt: self
+                .mine(
+                    peer,
+                    self.pipeline
+                        .log()
+                        .effects(&in_doubt)
+                        .map_err(log_error)?
+                        .items,
+                )
+                .len(),
+            holds: self.holds(peer).len(),
+            agents: self
+                .agents(peer)
+                .into_iter()
+                .filter(|a| a.running)
+                .collect(),
+            drops: self.kernel.drops(),
+            problems: self.kernel.problems(),
+            troubles: self
+                .pipeline
+                .notices()
+                .troubles()
+                .into_iter()
+                .filter(|t| self.may_see(peer, &t.agent))
+                .collect(),
+        })
+    }
+
+    /// `GET /v1/agents`.
+    pub fn agents(&self, peer: Peer) -> Vec<AgentStatus> {
+        self.pipeline.with_lineage(|lineage| {
+            lineage
+                .agents()
+                .filter_map(|(name, line)| Some(self.describe(lineage, name, line.lives.last()?)))
+                .filter(|agent| peer.is_root() || agent.uid == peer.uid)
+                .collect()
+        })
+    }
+
+    /// `GET /v1/agents/NAME/tree`.
+    pub fn tree(&self, peer: Peer, agent: AgentName) -> Result<Tree, ApiError> {
+        self.check_sees(peer, &agent)?;
+        let filter = EffectFilter {
+            agent: Some(agent.clone()),
+            oldest_first: true,
+            limit: Some(1000),
+            ..Default::default()
+        };
+        let rows = self
+            .pipeline
+            .log()
+            .effects(&filter)
+            .map_err(log_error)?
+            .items;
+        self.pipeline.with_lineage(|lineage| {
+            let tree = lineage.tree(&agent).ok_or_else(|| unknown_agent(&agent))?;
+            let effects = rows
+                .into_iter()
+                .map(|row| {
+                    let executed = Executed {
+                        id: row.id,
+                        branch: row.branch,
+                    };
+                    let current = lineage.current(row.thread).map(|b| b.id);
+                    let fenced = row.status != EffectStatus::Failed
+                        && current.is_some_and(|branch| lineage.fenced(branch, executed).is_some());
+                    TreeEffect { row, fenced }
+                })
+                .collect();
+            Ok(Tree { tree, effects })
+        })
+    }
+
+    /// `POST /v1/agents/NAME/checkpoints`. Allowed from inside the agent's own tree: a checkpoint
+    /// lifts no fence.
+    pub async fn checkpoint(
+        &self,
+        peer: Peer,
+        agent: AgentName,
+        wanted: TakeCheckpoint,
+    ) -> Result<CheckpointTaken, ApiError> {
+        self.check_sees(peer, &agent)?;
+        let name = wanted.name.unwrap_or_else(|| format!("at-{}", now()));
+        if name.is_empty() || name.len() > 200 || name.chars().any(char::is_control) {
+            return Err(bad(
+                "the name of a checkpoint has 1 to 200 characters and no control characters",
+            ));
+        }
+        // A name that reads as something else could never be restored to.
+        if name.parse::<EffectId>().is_ok() || name.parse::<Timestamp>().is_ok() {
+            return Err(bad(
+                "a checkpoint cannot be named like an effect (`e17`) or a time",
+            ));
+        }
+        if let Some(thread) = wanted.thread {
+            self.pipeline
+                .with_lineage(|l| l.thread_of(&agent, Some(thread)))
+                .map_err(target_error)?;
+        }
+        let checkpoint = Checkpoint {
+            agent: agent.clone(),
+            name: name.clone(),
+            thread: wanted.thread,
+            at: now(),
+        };
+        let position = self
+            .pipeline
+            .write(Event::CheckpointTaken(checkpoint))
+            .await
+            .map_err(log_error)?;
+        Ok(CheckpointTaken {
+            agent,
+            name,
+            position,
+        })
+    }
+
+    /// `POST /v1/agents/NAME/restored`. From inside the agent's own tree only where the new branch
+    /// remembers no more than the current one: an agent must not lift its own fence.
+    pub async fn restored(
+        &self,
+        peer: Peer,
+        agent: AgentName,
+        wanted: Restored,
+    ) -> Result<Opened, ApiError> {
+        self.check_sees(peer, &agent)?;
+        let inside = self.is_inside(peer);
+        self.end_what_ended(NO_PROCESS_LEFT)
+            .await
+            .map_err(log_error)?;
+        let thread = self
+            .pipeline
+            .with_lineage(|l| l.thread_of(&agent, wanted.thread))
+            .map_err(target_error)?;
+        let target = self.target(&agent, wanted.to.as_deref())?;
+        let note = if wanted.note.is_empty() {
+            format!("told by uid {}", peer.uid)
+        } else {
+            wanted.note
+        };
+        let make = |lineage: &Lineage| {
+            let event = lineage
+                .restored(&agent, thread, &target, Grade::Certain, &note, now())
+                .map_err(target_error)?;
+            if let (true, Event::BranchOpened(branch)) = (inside, &event)
+                && branch.parent != lineage.current(thread).map(|b| b.id)
+            {
+                return Err(forbidden(
+                    "a process of the agent may not say that it was restored to another timeline; ask a person to",
+                ));
+            }
+            Ok(event)
+        };
+        let opened = self
+            .pipeline
+            .open_branch::<ServiceError>(thread, |l| make(l).map_err(ServiceError))
+            .await?;
+        self.opened(agent, thread, opened)
+    }
+
+    /// `POST /v1/agents/NAME/fork`.
+    pub async fn fork(
+        &self,
+        peer: Peer,
+        agent: AgentName,
+        wanted: Fork,
+    ) -> Result<Opened, ApiError> {
+        self.check_changes(peer, &agent)?;
+        self.end_what_ended(NO_PROCESS_LEFT)
+            .await
+            .map_err(log_error)?;
+        let thread = self
+            .pipeline
+            .with_lineage(|l| l.thread_of(&agent, wanted.thread))
+            .map_err(target_error)?;
+        let note = if wanted.note.is_empty() {
+            format!("forked by uid {}", peer.uid)
+        } else {
+            wanted.note
+        };
+        let make = |lineage: &Lineage| {
+            lineage
+                .forked(&agent, thread, &note, now())
+                .map_err(|e| ServiceError(target_error(e)))
+        };
+        let opened = self
+            .pipeline
+            .open_branch::<ServiceError>(thread, make)
+            .await?;
+        self.opened(agent, thread, opened)
+    }
+
+    /// `GET /v1/effects`.
+    pub fn effects(&self, peer: Peer, filter: &EffectFilter) -> Result<Page<EffectRow>, ApiError> {
+        let page = self.pipeline.log().effects(filter).map_err(log_error)?;
+        Ok(Page {
+            items: self.mine(peer, page.items),
+            next: page.next,
+        })
+    }
+
+    /// `GET /v1/effects/follow`: effects as they are prepared and as they end, a JSON object a line.
+    pub fn follow(
+        self: &Arc<Self>,
+        peer: Peer,
+        filter: EffectFilter,
+    ) -> impl Stream<Item = Result<Bytes, std::convert::Infallible>> + use<> {
+        let (head, changes) = self.pipeline.log().follow();
+        let daemon = self.clone();
+        let state = (daemon, changes, head);
+        stream::unfold(state, move |(daemon, mut changes, seen)| {
+            let filter = filter.clone();
+            async move {
+                use tokio::sync::broadcast::error::RecvError;
+                match changes.recv().await {
+                    Err(RecvError::Closed) => return None,
+                    Ok(_) | Err(RecvError::Lagged(_)) => {}
+                }
+                let next = EffectFilter {
+                    after: Some(seen),
+                    oldest_first: true,
+                    limit: Some(1000),
+                    ..filter
+                };
+                let page = daemon.effects(peer, &next).ok()?;
+                let last = page.items.last().map_or(seen, |row| row.id.0);
+                let mut lines = Vec::new();
+                for row in &page.items {
+                    serde_json::to_writer(&mut lines, row).ok()?;
+                    lines.push(b'\n');
+                }
+                Some((Bytes::from(lines), (daemon, changes, last)))
+            }
+        })
+        .filter(|lines| std::future::ready(!lines.is_empty()))
+        .map(Ok)
+    }
+
+    /// `GET /v1/effects/ID`.
+    pub fn effect(&self, peer: Peer, id: EffectId) -> Result<EffectDetail, ApiError> {
+        let effect = self.pipeline.log().effect(id).map_err(log_error)?;
+        let effect = effect
+            .filter(|e| self.may_see(peer, &e.call.origin.agent))
+            .ok_or_else(|| {
+                not_found(format!(
+                    "there is no effect {id}; `acrfence effects` lists them"
+                ))
+            })?;
+        let replayed_into = self.pipeline.with_lineage(|lineage| lineage.replays_of(id));
+        Ok(EffectDetail {
+            effect,
+            replayed_into,
+        })
+    }
+
+    /// `GET /v1/effects/ID/explain`: every call that was decided against this effect, compared again
+    /// field by field.
+    pub fn explain(&self, peer: Peer, id: EffectId) -> Result<Vec<Explained>, ApiError> {
+        let effect = self.effect(peer, id)?.effect;
+        let mut explained = Vec::new();
+        for (position, event) in self.pipeline.log().lineage_events().map_err(log_error)? {
+            let (verdict, call, at) = match event {
+                Event::Replayed {
+                    effect, call, at, ..
+                } if effect == id => ("replay".to_owned(), call, at),
+                Event::HoldOpened {
+                    effect,
+                    call,
+                    at,
+                    why,
+                    ..
+                } if effect == id => (format!("hold: {why}"), call, at),
+                Event::Refused {
+                    refusal,
+                    call,
+                    at,
+                    enforced,
+                    ..
+                } if refusal.effect == Some(id) => {
+                    let how = if enforced { "block" } else { "observed" };
+                    (format!("{how}: {}", refusal.code.as_str()), call, at)
+                }
+                _ => continue,
+            };
+            let comparison = self.pipeline.compare(&effect, &call);
+            explained.push(Explained {
+                position,
+                at,
+                verdict,
+                likeness: comparison.likeness,
+                words: analyzer::explain(&comparison),
+                fields: comparison.fields,
+            });
+        }
+        Ok(explained)
+    }
+
+    /// `POST /v1/effects/ID/resolve`.
+    pub async fn resolve(
+        &self,
+        peer: Peer,
+        id: EffectId,
+        wanted: Resolve,
+    ) -> Result<EffectDetail, ApiError> {
+        let effect = self.effect(peer, id)?.effect;
+        self.check_changes(peer, &effect.call.origin.agent)?;
+        let resolution = match wanted {
+            Resolve::DidNotHappen => Resolution::DidNotHappen,
+            Resolve::Happened(response) => Resolution::Happened(response),
+            Resolve::HappenedWith { body } => {
+                Resolution::Happened(response_from(&effect.call.request, body)?)
+            }
+        };
+        self.pipeline
+            .resolve(id, resolution, format!("uid {}", peer.uid))
+            .await
+            .map_err(pipeline_error)?;
+        self.effect(peer, id)
+    }
+
+    /// `GET /v1/holds`.
+    pub fn holds(&self, peer: Peer) -> Vec<HeldCall> {
+        let open = self.pipeline.open_holds();
+        open.into_iter()
+            .filter(|h| self.may_see(peer, &h.call.origin.agent))
+            .map(held)
+            .collect()
+    }
+
+    /// `POST /v1/holds/ID`.
+    pub async fn decide_hold(
+        &self,
+        peer: Peer,
+        id: HoldId,
+        decision: HoldDecision,
+    ) -> Result<HeldCall, ApiError> {
+        let hold = self.pipeline.hold(id).ok_or_else(|| {
+            not_found(format!(
+                "there is no hold {id}; `acrfence holds` lists them"
+            ))
+        })?;
+        self.check_changes(peer, &hold.call.origin.agent)?;
+        self.pipeline
+            .decide_hold(id, decision, format!("uid {}", peer.uid))
+            .await
+            .map_err(pipeline_error)?;
+        Ok(held(hold))
+    }
+
+    /// `GET /v1/ca`.
+    pub fn ca(&self) -> CaInfo {
+        self.ca.clone()
+    }
+
+    /// `POST /v1/reload`: reads the configuration again; an invalid one changes nothing.
+    pub fn reload(&self, peer: Peer) -> Result<(), ApiError> {
+        if !peer.is_root() || self.is_inside(peer) {
+            return Err(forbidden("only root may reload the configuration"));
+        }
+        self.reread().map_err(|e| bad(&e))
+    }
+
+    /// Reads the configuration again; an invalid one changes nothing.
+    pub fn reread(&self) -> Result<(), String> {
+        let config =
+            (self.reread)().map_err(|e| format!("{e}\nThe configuration in force was kept."))?;
+        self.config.store(Arc::new(config));
+        Ok(())
+    }
+
+    /// Whether this peer may change something about the agent: its user or root, and never a process
+    /// of a tracked tree (DESIGN.md §9: an agent must not be able to approve its own fork).
+    pub(super) fn check_changes(&self, peer: Peer, agent: &AgentName) -> Result<(), ApiError> {
+        self.check_sees(peer, agent)?;
+        self.check_outside(peer)
+    }
+
+    /// Refuses peers that are processes of a tracked tree.
+    pub(super) fn check_outside(&self, peer: Peer) -> Result<(), ApiError> {
+        if self.is_inside(peer) {
+            return Err(forbidden(
+                "this comes from inside a tracked agent, and an agent may not decide about its own fence; run it from another terminal",
+            ));
+        }
+        Ok(())
+    }
+
+    /// Whether the peer belongs to a tracked tree, or cannot be told not to.
+    pub(super) fn is_inside(&self, peer: Peer) -> bool {
+        // A peer that is gone cannot be looked up: it may have been anybody.
+        peer.pid == 0 || self.kernel.membership(peer.pid) != Membership::Outside
+    }
+
+    fn check_sees(&self, peer: Peer, agent: &AgentName) -> Result<(), ApiError> {
+        let known = self
+            .pipeline
+            .with_lineage(|lineage| lineage.agent(agent).is_some());
+        if known && self.may_see(peer, agent) {
+            Ok(())
+        } else {
+            Err(unknown_agent(agent))
+        }
+    }
+
+    fn may_see(&self, peer: Peer, agent: &AgentName) -> bool {
+        peer.is_root()
+            || self.pipeline.with_lineage(|lineage| {
+                lineage.agent(agent).is_some_and(|line| {
+                    line.lives
+                        .iter()
+                        .all(|life| life.incarnation.uid == peer.uid)
+                })
+            })
+    }
+
+    fn mine(&self, peer: Peer, rows: Vec<EffectRow>) -> Vec<EffectRow> {
+        rows.into_iter()
+            .filter(|row| self.may_see(peer, &row.agent))
+            .collect()
+    }
+
+    pub(super) fn describe(&self, lineage: &Lineage, name: &AgentName, life: &Life) -> AgentStatus {
+        let thread = lineage.main_thread(name);
+        let branch = thread.and_then(|t| lineage.current(t));
+        let index = life_index(life.began);
+        let running = life.ended.is_none();
+        AgentStatus {
+            name: name.clone(),
+            running,
+            incarnation: life.incarnation.number,
+            root: life.incarnation.root,
+            uid: life.incarnation.uid,
+            exe: life.incarnation.exe.clone(),
+            argv: life.incarnation.argv.clone(),
+            since: life.incarnation.at,
+            ended: life
+                .ended
+                .as_ref()
+                .map(|(_, why)| why.clone())
+                .unwrap_or_default(),
+            processes: if running {
+                self.kernel.processes(index)
+            } else {
+                0
+            },
+            thread,
+            branch: branch.map(|b| b.id),
+            branch_cause: branch
+                .map(|b| format!("{:?}", b.cause).to_lowercase())
+                .unwrap_or_default(),
+            branch_grade: branch
+                .map(|b| format!("{:?}", b.grade).to_lowercase())
+                .unwrap_or_default(),
+            open_before: self
+                .open_before
+                .lock()
+                .get(&index)
+                .cloned()
+                .unwrap_or_default(),
+            not_fenced: self.pipeline.notices().opaque_of(name),
+        }
+    }
+
+    /// Reads what a person named as the point of a restore.
+    fn target(&self, agent: &AgentName, to: Option<&str>) -> Result<RestoreTarget, ApiError> {
+        let Some(to) = to else {
+            return Ok(RestoreTarget::Unknown);
+        };
+        if let Ok(id) = to.parse::<EffectId>() {
+            let effect = self.pipeline.log().effect(id).map_err(log_error)?;
+            let effect = effect
+                .filter(|e| e.call.origin.agent == *agent)
+                .ok_or_else(|| not_found(format!("agent `{agent}` has no effect {id}; `acrfence effects --agent {agent}` lists them")))?;
+            return Ok(RestoreTarget::Effect(Executed {
+                id,
+                branch: effect.branch,
+            }));
+        }
+        if let Ok(time) = to.parse::<Timestamp>() {
+            let filter = EffectFilter {
+                agent: Some(agent.clone()),
+                until: Some(time),
+                limit: Some(1),
+                ..Default::default()
+            };
+            let last = self
+                .pipeline
+                .log()
+                .effects(&filter)
+                .map_err(log_error)?
+                .items;
+            return Ok(RestoreTarget::Position(
+                last.first().map_or(Seq(0), |row| row.id.0),
+            ));
+        }
+        Ok(RestoreTarget::Checkpoint(to.to_owned()))
+    }
+
+    fn opened(
+        &self,
+        agent: AgentName,
+        thread: ThreadId,
+        (_, event): (Seq, Event),
+    ) -> Result<Opened, ApiError> {
+        let Event::BranchOpened(branch) = event else {
+            return Err(error(
+                ErrorCode::Unavailable,
+                "the log gave back another record than was written".into(),
+            ));
+        };
+        let filter = EffectFilter {
+            thread: Some(thread),
+            limit: Some(1000),
+            ..Default::default()
+        };
+        let rows = self
+            .pipeline
+            .log()
+            .effects(&filter)
+            .map_err(log_error)?
+            .items;
+        let fenced = self.pipeline.with_lineage(|lineage| {
+            rows.iter()
+                .filter(|row| row.status != EffectStatus::Failed)
+                .filter(|row| {
+                    lineage
+                        .fenced(
+                            branch.id,
+                            Executed {
+                                id: row.id,
+                                branch: row.branch,
+                            },
+                        )
+                        .is_some()
+                })
+                .count()
+        });
+        Ok(Opened {
+            agent,
+            thread,
+            branch: branch.id,
+            parent: branch.parent,
+            fenced,
+        })
+    }
+}
+
+/// The kernel side's number of a life that began at this position.
+pub(super) fn life_index(began: Seq) -> LifeIndex {
+    // Positions wrap after four thousand million records; two lives would have to begin exactly that
+    // far apart and both run.
+    (began.0 & u64::from(u32::MAX)) as u32
+}
+
+/// Makes a response of the words a person gave.
+fn response_from(request: &Request, body: String) -> Result<Response, ApiError> {
+    Ok(match request {
+        Request::Http(_) => Response::Http(HttpResponse {
+            status: 200,
+            headers: vec![Header::new("content-type", "application/json")],
+            body: Body::whole(body),
+            trailers: Vec::new(),
+        }),
+        Request::Mcp(_) => {
+            let answer = serde_json::json!({ "content": [{ "type": "text", "text": body }], "isError": false });
+            Response::Mcp(McpResponse {
+                is_result: true,
+                answer: answer.to_string(),
+                is_error: false,
+            })
+        }
+        Request::Exec(_) => Response::Exec(crate::words::ExecResponse {
+            exit: 0,
+            stdout: Body::whole(body),
+            stderr: Body::empty(),
+        }),
+    })
+}
+
+fn held(hold: super::Hold) -> HeldCall {
+    HeldCall {
+        id: hold.id,
+        agent: hold.call.origin.agent,
+        branch: hold.branch,
+        key: hold.key.0,
+        effect: hold.effect,
+        why: hold.why,
+        at: hold.at,
+    }
+}
+
+/// An API error that a log error can turn into.
+struct ServiceError(ApiError);
+
+impl From<LogError> for ServiceError {
+    fn from(e: LogError) -> Self {
+        Self(log_error(e))
+    }
+}
+
+impl From<ServiceError> for ApiError {
+    fn from(e: ServiceError) -> Self {
+        e.0
+    }
+}
+
+pub(super) fn error(code: ErrorCode, error: String) -> ApiError {
+    ApiError { error, code }
+}
+
+pub(super) fn bad(sentence: &str) -> ApiError {
+    error(ErrorCode::BadRequest, sentence.into())
+}
+
+pub(super) fn forbidden(sentence: &str) -> ApiError {
+    error(ErrorCode::Forbidden, sentence.into())
+}
+
+pub(super) fn not_found(sentence: String) -> ApiError {
+    error(ErrorCode::NotFound, sentence)
+}
+
+pub(super) fn log_error(e: LogError) -> ApiError {
+    error(ErrorCode::Unavailable, e.to_string())
+}
+
+fn unknown_agent(agent: &AgentName) -> ApiError {
+    not_found(TargetError::UnknownAgent(agent.clone()).to_string())
+}
+
+fn target_error(e: TargetError) -> ApiError {
+    not_found(e.to_string())
+}
+
+fn pipeline_error(e: PipelineError) -> ApiError {
+    match e {
+        PipelineError::Log(e) => log_error(e),
+        PipelineError::NotFound(sentence) => not_found(sentence),
+        PipelineError::Conflict(sentence) => error(ErrorCode::Conflict, sentence),
+    }
+}

@@ -1,0 +1,200 @@
+//! The store answers like the model, whatever was written, closed, opened or still on its way.
+
+use std::path::Path;
+
+use proptest::prelude::*;
+use proptest::sample::Index as Pick;
+
+use crate::effect::model::Model;
+use crate::effect::samples::{self, Step};
+use crate::effect::{EffectFilter, EffectLog, Store, StoreConfig};
+use crate::words::{BranchId, EffectId, Seq, Status, ThreadId, Timestamp, ToolKey};
+
+/// A layout with small segments and bounds, so that rotation and body files are common.
+pub fn small(dir: &Path) -> StoreConfig {
+    let mut config = StoreConfig::new(dir.join("state"), dir.join("log.key"), dir.join("anchor"));
+    config.segment_size = 64 << 10;
+    config.body_inline_max = 4 << 10;
+    config.outcome_room = 8 << 10;
+    config.index_cache = 8 << 20;
+    config
+}
+
+pub fn open(config: &StoreConfig) -> Store {
+    Store::open(config, &mut |_| {}).unwrap().0
+}
+
+/// Compares every answer.
+pub fn same_answers(store: &Store, model: &Model, filters: &[EffectFilter]) {
+    let last = model.events.lock().len() as u64;
+    for id in 0..=last + 1 {
+        let id = EffectId(Seq(id));
+        assert_eq!(store.effect(id).unwrap(), model.effect(id).unwrap(), "{id}");
+    }
+    for thread in (0..4).map(|n| ThreadId(Seq(n))) {
+        for tool in (0..5).map(|n| ToolKey(format!("tool-{n}"))) {
+            for before in [0, last / 2, last + 1].map(Seq) {
+                assert_eq!(
+                    store.candidates(thread, &tool, before).unwrap(),
+                    model.candidates(thread, &tool, before).unwrap()
+                );
+            }
+        }
+        for value in (0..12).chain(1_000..1_012).chain(2_000..2_014) {
+            assert_eq!(
+                store.first_seen(thread, value).unwrap(),
+                model.first_seen(thread, value).unwrap(),
+                "value {value} in {thread}"
+            );
+        }
+    }
+    for fingerprint in (0..7).map(samples::fingerprint) {
+        assert_eq!(
+            store.credential(fingerprint).unwrap(),
+            model.credential(fingerprint).unwrap()
+        );
+    }
+    assert_eq!(
+        store.lineage_events().unwrap(),
+        model.lineage_events().unwrap()
+    );
+    assert_eq!(store.unsettled().unwrap(), model.unsettled().unwrap());
+    for filter in filters {
+        let mut filter = filter.clone();
+        let mut theirs = filter.clone();
+        let (mut got, mut wanted) = (Vec::new(), Vec::new());
+        loop {
+            let page = store.effects(&filter).unwrap();
+            assert!(page.items.len() <= filter.limit.unwrap_or(50));
+            got.extend(page.items);
+            filter.after = page.next;
+            if page.next.is_none() {
+                break;
+            }
+        }
+        loop {
+            let page = model.effects(&theirs).unwrap();
+            wanted.extend(page.items);
+            theirs.after = page.next;
+            if page.next.is_none() {
+                break;
+            }
+        }
+        assert_eq!(got, wanted, "{filter:?}");
+    }
+}
+
+fn filter() -> impl Strategy<Value = EffectFilter> {
+    let one_of = |all: &[&str]| {
+        let all: Vec<String> = all.iter().map(|s| (*s).to_owned()).collect();
+        proptest::option::weighted(0.2, proptest::sample::select(all))
+    };
+    let some = |n: std::ops::Range<u64>| proptest::option::weighted(0.2, n);
+    (
+        (
+            some(0..3),
+            some(0..4),
+            some(0..4),
+            one_of(&["tool", "tool-1", "-2", "none"]),
+        ),
+        (
+            one_of(&["host-0.test", "host-2.test", "nowhere"]),
+            some(0..4),
+            some(100..106),
+            some(0..7),
+        ),
+        (
+            some(0..5000),
+            some(0..5000),
+            one_of(&["needle", "resolved"]),
+            any::<bool>(),
+            1..8usize,
+        ),
+    )
+        .prop_map(
+            |(
+                (agent, thread, branch, tool),
+                (host, status, pid, credential),
+                (since, until, text, oldest_first, limit),
+            )| {
+                EffectFilter {
+                    agent: agent.map(|n| samples::agent(n as u8)),
+                    thread: thread.map(|n| ThreadId(Seq(n))),
+                    branch: branch.map(|n| BranchId(Seq(n))),
+                    tool,
+                    host,
+                    status: status.map(|n| {
+                        [
+                            Status::Prepared,
+                            Status::Completed,
+                            Status::Failed,
+                            Status::InDoubt,
+                        ][n as usize]
+                    }),
+                    pid: pid.map(|n| n as u32),
+                    credential: credential.map(|n| samples::fingerprint(n as u8)),
+                    since: since.map(Timestamp),
+                    until: until.map(Timestamp),
+                    text,
+                    oldest_first,
+                    after: None,
+                    limit: Some(limit),
+                }
+            },
+        )
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 24, max_shrink_iters: 200, ..ProptestConfig::default() })]
+
+    #[test]
+    fn the_store_answers_like_the_model(
+        steps in proptest::collection::vec(samples::step(), 1..120),
+        filters in proptest::collection::vec(filter(), 6),
+        check_at in any::<Pick>(),
+    ) {
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        let dir = tempfile::tempdir().unwrap();
+        let config = small(dir.path());
+        let model = Model::new();
+        let mut store = open(&config);
+        let mut effects: Vec<EffectId> = Vec::new();
+        let check_at = check_at.index(steps.len());
+        for (number, step) in steps.iter().enumerate() {
+            match step {
+                Step::Reopen => {
+                    drop(store);
+                    store = open(&config);
+                }
+                Step::CatchUp => store.catch_up(),
+                other => {
+                    let Some(event) = other.event(&effects, 100 + number as u64) else { continue };
+                    let is_effect = matches!(event, crate::effect::Event::Prepared(_));
+                    let expected = model.push(event.clone());
+                    if matches!(other, Step::Note(_) | Step::Settle { note: true, .. }) {
+                        store.note(event);
+                    } else {
+                        let seq = runtime.block_on(store.append(event)).unwrap();
+                        prop_assert_eq!(seq, expected);
+                    }
+                    if is_effect {
+                        effects.push(EffectId(expected));
+                    }
+                }
+            }
+            if number == check_at {
+                same_answers(&store, &model, &filters);
+            }
+        }
+        same_answers(&store, &model, &filters);
+        drop(store);
+        let store = open(&config);
+        same_answers(&store, &model, &filters);
+        drop(store);
+        // Without its index the journal alone gives the same answers.
+        std::fs::remove_dir_all(config.index_dir()).unwrap();
+        let (store, report) = Store::open(&config, &mut |_| {}).unwrap();
+        prop_assert_eq!(report.index_rebuilt.is_some(), !model.events.lock().is_empty());
+        same_answers(&store, &model, &filters);
+    }
+}

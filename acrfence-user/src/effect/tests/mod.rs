@@ -1,0 +1,7 @@
+//! What the store promises, against a model and against a hostile disk.
+
+mod answers;
+mod damage;
+mod power;
+mod room;
+mod upkeep;

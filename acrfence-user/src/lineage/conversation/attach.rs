@@ -1,0 +1,469 @@
+//! Which turn caused a tool call that was seen at the boundary.
+
+use serde_json::Value;
+
+use super::finding::{Attachment, Confidence, Evidence, Rewind};
+use super::ids::ProviderId;
+use super::mark::{Kind, Mark, Marker};
+use super::memory::{
+    Absence, CallMemory, Delta, Strand, StrandMemory, ThreadMemory, Tie, TurnMemory, TurnNo,
+};
+use super::observe::Seen;
+use super::read::{command_values, mark_arguments, values_of_body};
+use super::state::{Conversations, is_open};
+use crate::words::{BranchId, EffectId, ForkPoint, Grade, ProcessIdentity, Request, Seq};
+
+/// Most lines that are looked at for one, those that were active last.
+const MOST_LINES: usize = 256;
+
+/// Most turns of a line that are looked at for a call that has not come back.
+const MOST_TURNS: usize = 64;
+
+/// A tool call at the boundary, as far as a conversation can know it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct CallSeen {
+    /// The model's id of the call, where the agent passes it on (`claudecode/toolUseId`, `callId`).
+    pub call_id: Option<ProviderId>,
+    /// The session that it names.
+    pub session: Option<Mark>,
+    /// Name of the tool; none for plain HTTP and commands.
+    pub tool: Option<String>,
+    /// Mark of the arguments.
+    pub arguments: Option<Mark>,
+    /// Marks of the values in it, sorted.
+    pub values: Vec<Mark>,
+    /// Whether it can be the model's tool call itself, and not only something a tool does.
+    pub is_call: bool,
+}
+
+impl CallSeen {
+    /// What a conversation can know of a request. HTTP bodies must be content-decoded.
+    pub fn of(marker: &Marker, request: &Request) -> Self {
+        match request {
+            Request::Mcp(mcp) => {
+                let arguments = Value::String(mcp.arguments.clone());
+                let (arguments, values) = mark_arguments(marker, &arguments);
+                let meta = mcp
+                    .meta
+                    .as_deref()
+                    .and_then(|meta| serde_json::from_str::<Value>(meta).ok())
+                    .unwrap_or(Value::Null);
+                let said = |key: &str| meta.get(key).and_then(Value::as_str);
+                let session = said("threadId").or_else(|| said("sessionId"));
+                Self {
+                    call_id: [
+                        "claudecode/toolUseId",
+                        "callId",
+                        "toolUseId",
+                        "tool_call_id",
+                    ]
+                    .into_iter()
+                    .find_map(said)
+                    .map(|id| ProviderId::new(marker, id)),
+                    session: session.map(|id| marker.mark(Kind::Session, id.as_bytes())),
+                    tool: Some(mcp.name.clone()),
+                    arguments: Some(arguments),
+                    values,
+                    is_call: true,
+                }
+            }
+            Request::Http(http) => {
+                let mut values = values_of_body(marker, &http.body.kept);
+                if let Some((_, query)) = http.url.split_once('?') {
+                    values.extend(values_of_body(marker, query.as_bytes()));
+                    values.sort_unstable();
+                    values.dedup();
+                }
+                Self::inside(values)
+            }
+            Request::Exec(exec) => Self {
+                is_call: true,
+                ..Self::inside(command_values(marker, &exec.argv))
+            },
+        }
+    }
+
+    fn inside(values: Vec<Mark>) -> Self {
+        Self {
+            call_id: None,
+            session: None,
+            tool: None,
+            arguments: None,
+            values,
+            is_call: false,
+        }
+    }
+}
+
+/// Where a tool call belongs, before it is decided.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Placement {
+    /// Where.
+    pub at: Attachment,
+    /// The model's call was already executed, by an earlier life of the agent: this is a restore that
+    /// no model request told of. The caller opens a branch and moves the line
+    /// ([`Self::moved`]) before it decides.
+    pub again: Option<Rewind>,
+    is_call: bool,
+    below: bool,
+    incarnation: u32,
+}
+
+/// An effect that was attached.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Attached {
+    /// The change to journal and apply.
+    pub delta: Delta,
+    /// Lines that had already gone on without the turn when its effect came: each is a rewind that
+    /// was noticed late. The caller opens a branch for each and moves the line.
+    pub late: Vec<(Strand, Rewind)>,
+}
+
+impl Conversations {
+    /// Where a tool call belongs. `lineage` is its process and that one's ancestors, nearest first.
+    /// None when the agent has shown no conversation it could belong to.
+    pub fn place(
+        &self,
+        call: &CallSeen,
+        seen: &Seen<'_>,
+        lineage: &[ProcessIdentity],
+    ) -> Option<Placement> {
+        let found = self
+            .by_id(call)
+            .or_else(|| self.by_open_calls(call, seen, lineage))
+            .or_else(|| self.by_time(seen, lineage))?;
+        let (thread, strand, turn, number, confidence) = found;
+        let below = lineage.contains(&strand.process);
+        let mut placement = Placement {
+            at: Attachment {
+                thread: thread.id,
+                branch: strand.branch,
+                strand: strand.number,
+                turn: turn.number,
+                call: number,
+                confidence,
+            },
+            again: None,
+            is_call: call.is_call && number.is_some(),
+            below,
+            incarnation: seen.incarnation,
+        };
+        let executed = number.and_then(|n| turn.calls.get(usize::from(n)));
+        if let Some(memory) = executed
+            && confidence >= Confidence::Values
+        {
+            placement.again = executed_again(thread, strand, turn, memory, &placement, call);
+        }
+        Some(placement)
+    }
+
+    fn by_id(&self, call: &CallSeen) -> Option<Found<'_>> {
+        let id = call.call_id.as_ref()?;
+        let (thread, turn) = self.ids.get(id)?.last()?;
+        let thread = self.threads.get(thread)?;
+        let turn = thread.turn(*turn)?;
+        let number = turn.calls.iter().position(|c| c.id.as_ref() == Some(id))?;
+        let strand = line_of(thread, turn)?;
+        let number = u16::try_from(number).ok()?;
+        Some((thread, strand, turn, Some(number), Confidence::Id))
+    }
+
+    fn lines_of<'c>(
+        &'c self,
+        call: Option<&CallSeen>,
+        seen: &Seen<'_>,
+        lineage: &[ProcessIdentity],
+    ) -> Vec<(&'c ThreadMemory, &'c StrandMemory)> {
+        let threads = self.agents.get(seen.agent).into_iter().flatten();
+        let session = call.and_then(|c| c.session);
+        let mut lines: Vec<_> = threads
+            .filter_map(|id| self.threads.get(id))
+            .filter(|t| session.is_none_or(|s| t.sessions.is_empty() || t.sessions.contains(&s)))
+            .flat_map(|t| t.strands.iter().map(move |s| (t, s)))
+            .filter(|(_, s)| s.agent == *seen.agent)
+            .collect();
+        let rank = |s: &StrandMemory| lineage.iter().position(|p| *p == s.process);
+        // The conversation of the nearest process, if any of them holds one.
+        if let Some(nearest) = lines.iter().filter_map(|(_, s)| rank(s)).min() {
+            lines.retain(|(_, s)| rank(s) == Some(nearest));
+        }
+        lines.sort_by_key(|(t, s)| std::cmp::Reverse((s.active, t.id, s.number)));
+        lines.truncate(MOST_LINES);
+        lines
+    }
+
+    fn by_open_calls(
+        &self,
+        call: &CallSeen,
+        seen: &Seen<'_>,
+        lineage: &[ProcessIdentity],
+    ) -> Option<Found<'_>> {
+        let mut best: Option<(Found<'_>, bool)> = None;
+        let mut open = 0;
+        for (thread, strand) in self.lines_of(Some(call), seen, lineage) {
+            let path = thread.path_to(strand.tip);
+            for at in path.into_iter().rev().take(MOST_TURNS) {
+                let turn = &thread.turns[at];
+                for (number, memory) in (0u16..).zip(&turn.calls) {
+                    let is_new = memory.ties.is_empty();
+                    open += usize::from(is_open(memory.result));
+                    let Some(confidence) = likeness(call, memory) else {
+                        continue;
+                    };
+                    // A result that was shown ends a call; only a restore executes it again, and
+                    // then its arguments are the same to the letter.
+                    if !is_open(memory.result) && confidence < Confidence::Arguments {
+                        continue;
+                    }
+                    let better = best.as_ref().is_none_or(|((_, _, _, _, c), fresh)| {
+                        (is_open(memory.result), confidence, is_new) > (true, *c, *fresh)
+                    });
+                    if better {
+                        best = Some(((thread, strand, turn, Some(number), confidence), is_new));
+                    }
+                }
+            }
+        }
+        if best.is_none() && open == 1 {
+            return self.only_open(call, seen, lineage);
+        }
+        best.map(|(found, _)| found)
+    }
+
+    fn only_open(
+        &self,
+        call: &CallSeen,
+        seen: &Seen<'_>,
+        lineage: &[ProcessIdentity],
+    ) -> Option<Found<'_>> {
+        for (thread, strand) in self.lines_of(Some(call), seen, lineage) {
+            for at in thread
+                .path_to(strand.tip)
+                .into_iter()
+                .rev()
+                .take(MOST_TURNS)
+            {
+                let turn = &thread.turns[at];
+                let number = turn.calls.iter().position(|c| is_open(c.result));
+                if let Some(number) = number.and_then(|n| u16::try_from(n).ok()) {
+                    let found = (thread, strand, turn, Some(number), Confidence::OnlyCall);
+                    return Some(found);
+                }
+            }
+        }
+        None
+    }
+
+    fn by_time(&self, seen: &Seen<'_>, lineage: &[ProcessIdentity]) -> Option<Found<'_>> {
+        self.lines_of(None, seen, lineage)
+            .into_iter()
+            .find_map(|(thread, strand)| {
+                let turn = thread.turn(strand.tip?)?;
+                Some((thread, strand, turn, None, Confidence::Time))
+            })
+    }
+
+    /// Attaches an effect to where its call was placed. `at` is the position at which it entered the
+    /// timeline: of its *prepared* record, or of its replay.
+    pub fn attach_effect(
+        &self,
+        placement: &Placement,
+        effect: EffectId,
+        at: Seq,
+        seen: &Seen<'_>,
+    ) -> Attached {
+        let place = &placement.at;
+        let tie = Tie {
+            effect,
+            at,
+            time: seen.now,
+            confidence: place.confidence,
+            is_call: placement.is_call,
+            below: placement.below,
+            incarnation: placement.incarnation,
+        };
+        Attached {
+            late: self.late(placement, effect, at),
+            delta: Delta::Tied {
+                thread: place.thread,
+                strand: place.strand,
+                turn: place.turn,
+                call: place.call,
+                tie,
+            },
+        }
+    }
+
+    /// Lines that parted before a turn while nothing of it was known, and do not show it.
+    fn late(&self, placement: &Placement, effect: EffectId, at: Seq) -> Vec<(Strand, Rewind)> {
+        let place = &placement.at;
+        let Some(thread) = self.threads.get(&place.thread) else {
+            return Vec::new();
+        };
+        let Some(turn) = thread.turn(place.turn) else {
+            return Vec::new();
+        };
+        let shows = |s: &StrandMemory, number: TurnNo| {
+            let path = thread.path_to(s.tip);
+            path.iter().any(|p| thread.turns[*p].number == number)
+        };
+        let made_in = thread.strand(turn.strand);
+        let went_on = |s: &&StrandMemory| {
+            if s.born_of.is_some() || shows(s, turn.number) {
+                return false;
+            }
+            let parts_here = turn.parent.is_none_or(|p| shows(s, p));
+            // The same line asked again, or another process took it over. A line beside it in the
+            // same process is a parallel one.
+            let replaced = s.number == turn.strand && s.pending > Some(turn.number);
+            let taken_over = made_in.is_some_and(|m| {
+                m.number != s.number && m.process != s.process && s.began >= turn.at
+            });
+            parts_here && (replaced || taken_over)
+        };
+        thread
+            .strands
+            .iter()
+            .filter(went_on)
+            .map(|s| {
+                let rewind = Rewind {
+                    thread: thread.id,
+                    parent: s.branch,
+                    grade: Grade::Certain,
+                    evidence: vec![Evidence::Ids],
+                    last_remembered: turn.parent,
+                    forgotten_turns: vec![turn.number],
+                    remembered: Vec::new(),
+                    forgotten: vec![effect],
+                    fork_point: ForkPoint::At(Seq(at.0.saturating_sub(1))),
+                    exact: false,
+                    note: format!(
+                        "turn {} had its effect after the conversation had gone on without it",
+                        turn.number
+                    ),
+                };
+                (s.number, rewind)
+            })
+            .collect()
+    }
+}
+
+impl Rewind {
+    /// The change that moves a line to the branch that was opened for this rewind.
+    pub fn moved(&self, strand: Strand, branch: BranchId) -> Delta {
+        Delta::Moved {
+            thread: self.thread,
+            strand,
+            branch,
+            absent: self
+                .forgotten
+                .iter()
+                .map(|effect| (*effect, Absence::Forgotten))
+                .collect(),
+        }
+    }
+}
+
+type Found<'c> = (
+    &'c ThreadMemory,
+    &'c StrandMemory,
+    &'c TurnMemory,
+    Option<u16>,
+    Confidence,
+);
+
+/// The line that a turn's calls belong to: the newest that shows it.
+fn line_of<'c>(thread: &'c ThreadMemory, turn: &TurnMemory) -> Option<&'c StrandMemory> {
+    thread
+        .strands
+        .iter()
+        .filter(|s| {
+            let path = thread.path_to(s.tip);
+            path.iter().any(|p| thread.turns[*p].number == turn.number)
+        })
+        .max_by_key(|s| (s.tip == Some(turn.number), s.asked, s.number))
+        .or_else(|| thread.strand(turn.strand))
+}
+
+/// How like a call at the boundary is to one that the model made; none when nothing is alike.
+fn likeness(call: &CallSeen, known: &CallMemory) -> Option<Confidence> {
+    if let Some(tool) = &call.tool {
+        if !is_tool(&known.name, tool) {
+            return None;
+        }
+        return Some(if call.arguments == Some(known.arguments) {
+            Confidence::Arguments
+        } else {
+            Confidence::Name
+        });
+    }
+    let common = call
+        .values
+        .iter()
+        .filter(|v| known.values.binary_search(v).is_ok())
+        .count();
+    // A command is found as a whole. A request shares values with the call that made it, though the
+    // tool may add and leave out.
+    let enough = if call.is_call {
+        1
+    } else {
+        2.min(known.values.len())
+    };
+    (common > 0 && common >= enough).then_some(Confidence::Values)
+}
+
+/// Whether the model's name of a tool means a server's tool: clients put the server's name before.
+fn is_tool(known: &str, tool: &str) -> bool {
+    known == tool
+        || known
+            .strip_suffix(tool)
+            .is_some_and(|before| before.ends_with(['_', '.', '|', '/', ':', '-']))
+}
+
+/// A call that had its effect in another life of the agent, or below a process that is not the one
+/// asking now, is being executed again.
+fn executed_again(
+    thread: &ThreadMemory,
+    strand: &StrandMemory,
+    turn: &TurnMemory,
+    known: &CallMemory,
+    placement: &Placement,
+    call: &CallSeen,
+) -> Option<Rewind> {
+    let is_other_life = |tie: &Tie| {
+        tie.incarnation != placement.incarnation
+            || tie.below && !placement.below && call.arguments.is_some_and(|a| a == known.arguments)
+    };
+    let absent = |effect: EffectId| strand.absent.iter().any(|(e, _)| *e == effect);
+    let before: Vec<&Tie> = known
+        .ties
+        .iter()
+        .filter(|tie| is_other_life(tie) && !absent(tie.effect))
+        .collect();
+    let first = before.iter().map(|tie| tie.at).min()?;
+    // What this life did for the call already is its own doing.
+    if known
+        .ties
+        .iter()
+        .any(|tie| tie.incarnation == placement.incarnation && tie.below == placement.below)
+    {
+        return None;
+    }
+    let forgotten: Vec<EffectId> = before.iter().map(|tie| tie.effect).collect();
+    Some(Rewind {
+        thread: thread.id,
+        parent: strand.branch,
+        grade: Grade::Certain,
+        evidence: vec![Evidence::ExecutedAgain],
+        last_remembered: Some(turn.number),
+        forgotten_turns: vec![turn.number],
+        remembered: Vec::new(),
+        forgotten,
+        fork_point: ForkPoint::At(Seq(first.0.saturating_sub(1))),
+        exact: false,
+        note: format!(
+            "the call `{}` of turn {} already had its effect and is executed again by another life of the agent",
+            known.name, turn.number
+        ),
+    })
+}

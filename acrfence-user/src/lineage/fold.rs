@@ -1,0 +1,193 @@
+//! The fold over the journal.
+
+use std::collections::{BTreeMap, HashMap};
+
+use crate::effect::Event;
+use crate::words::{
+    AgentName, Branch, BranchId, Checkpoint, EffectId, Incarnation, Resolution, Seq, Thread,
+    ThreadId,
+};
+
+/// What the journal tells of agents, threads, branches and what entered their timelines.
+///
+/// Effects themselves are not kept here (there may be millions); a question about one is asked with
+/// an [`Executed`](super::Executed).
+#[derive(Clone, Debug, Default)]
+pub struct Lineage {
+    pub(super) agents: BTreeMap<AgentName, AgentLine>,
+    pub(super) threads: BTreeMap<ThreadId, ThreadLine>,
+    pub(super) branches: BTreeMap<BranchId, Branch>,
+    /// Replays: where an effect entered a branch's timeline again.
+    pub(super) entered: HashMap<(BranchId, EffectId), Seq>,
+    /// Effects whose true outcome never reached the agent that caused them, with the position at which
+    /// that was last said.
+    pub(super) lost: BTreeMap<EffectId, Seq>,
+    pub(super) checkpoints: BTreeMap<AgentName, Vec<(Seq, Checkpoint)>>,
+}
+
+/// An agent over all its lives.
+#[derive(Clone, Debug)]
+pub struct AgentLine {
+    /// Its lives, oldest first.
+    pub lives: Vec<Life>,
+    /// Its lines of work, oldest first. The first is the one that calls belong to when no
+    /// conversation tells.
+    pub threads: Vec<ThreadId>,
+}
+
+/// One life of an agent.
+#[derive(Clone, Debug)]
+pub struct Life {
+    /// Position at which it began.
+    pub began: Seq,
+    /// What began.
+    pub incarnation: Incarnation,
+    /// Position at which it ended, and why.
+    pub ended: Option<(Seq, String)>,
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct ThreadLine {
+    pub(super) thread: Thread,
+    /// Oldest first; the last is the one that new calls belong to.
+    pub(super) branches: Vec<BranchId>,
+}
+
+impl Lineage {
+    /// Takes in one record. Records that place nothing are ignored.
+    pub fn apply(&mut self, seq: Seq, event: &Event) {
+        match event {
+            Event::IncarnationBegan(incarnation) => {
+                let life = Life {
+                    began: seq,
+                    incarnation: incarnation.clone(),
+                    ended: None,
+                };
+                self.agents
+                    .entry(incarnation.agent.clone())
+                    .or_insert_with(|| AgentLine {
+                        lives: Vec::new(),
+                        threads: Vec::new(),
+                    })
+                    .lives
+                    .push(life);
+            }
+            Event::IncarnationEnded {
+                agent, number, why, ..
+            } => {
+                let lives = self.agents.get_mut(agent).map(|line| &mut line.lives);
+                if let Some(life) = lives.and_then(|lives| {
+                    lives
+                        .iter_mut()
+                        .find(|life| life.incarnation.number == *number)
+                }) {
+                    life.ended.get_or_insert((seq, why.clone()));
+                }
+            }
+            Event::ThreadOpened(thread) => {
+                let thread = Thread {
+                    id: ThreadId(seq),
+                    ..thread.clone()
+                };
+                if let Some(line) = self.agents.get_mut(&thread.agent) {
+                    line.threads.push(thread.id);
+                }
+                self.threads.insert(
+                    thread.id,
+                    ThreadLine {
+                        thread,
+                        branches: Vec::new(),
+                    },
+                );
+            }
+            Event::BranchOpened(branch) => {
+                let branch = Branch {
+                    id: BranchId(seq),
+                    ..branch.clone()
+                };
+                if let Some(thread) = self.threads.get_mut(&branch.thread) {
+                    thread.branches.push(branch.id);
+                    self.branches.insert(branch.id, branch);
+                }
+            }
+            Event::CheckpointTaken(checkpoint) => {
+                self.checkpoints
+                    .entry(checkpoint.agent.clone())
+                    .or_default()
+                    .push((seq, checkpoint.clone()));
+            }
+            Event::Replayed { effect, branch, .. } => {
+                self.entered.insert((*branch, *effect), seq);
+            }
+            Event::OutcomeLost { effect, .. }
+            | Event::Resolved {
+                effect,
+                resolution: Resolution::Happened(_),
+                ..
+            } => {
+                self.lost.insert(*effect, seq);
+            }
+            _ => {}
+        }
+    }
+
+    /// All agents by name.
+    pub fn agents(&self) -> impl Iterator<Item = (&AgentName, &AgentLine)> {
+        self.agents.iter()
+    }
+
+    /// One agent.
+    pub fn agent(&self, name: &AgentName) -> Option<&AgentLine> {
+        self.agents.get(name)
+    }
+
+    /// A branch.
+    pub fn branch(&self, id: BranchId) -> Option<&Branch> {
+        self.branches.get(&id)
+    }
+
+    /// A thread.
+    pub fn thread(&self, id: ThreadId) -> Option<&Thread> {
+        self.threads.get(&id).map(|line| &line.thread)
+    }
+
+    /// The line of work that an agent's calls belong to when no conversation tells.
+    pub fn main_thread(&self, agent: &AgentName) -> Option<ThreadId> {
+        self.agents.get(agent)?.threads.first().copied()
+    }
+
+    /// The branch that a thread's new calls belong to.
+    pub fn current(&self, thread: ThreadId) -> Option<&Branch> {
+        self.branches
+            .get(self.threads.get(&thread)?.branches.last()?)
+    }
+
+    /// Branches that an effect was replayed into, oldest first.
+    pub fn replays_of(&self, effect: EffectId) -> Vec<BranchId> {
+        let mut branches: Vec<_> = self
+            .entered
+            .keys()
+            .filter(|(_, replayed)| *replayed == effect)
+            .map(|(branch, _)| *branch)
+            .collect();
+        branches.sort_unstable();
+        branches
+    }
+
+    /// Effects whose true outcome never reached the agent that caused them.
+    pub fn lost(&self) -> impl Iterator<Item = EffectId> {
+        self.lost.keys().copied()
+    }
+
+    /// Checkpoints of an agent with their positions, oldest first.
+    pub fn checkpoints(&self, agent: &AgentName) -> &[(Seq, Checkpoint)] {
+        self.checkpoints.get(agent).map_or(&[], Vec::as_slice)
+    }
+}
+
+impl AgentLine {
+    /// The life that goes on; none when the agent is not running.
+    pub fn living(&self) -> Option<&Life> {
+        self.lives.last().filter(|life| life.ended.is_none())
+    }
+}

@@ -1,0 +1,346 @@
+use proptest::prelude::*;
+
+use super::*;
+use crate::effect::Event;
+use crate::words::*;
+
+const AT: Timestamp = Timestamp(0);
+
+/// A journal in memory that feeds a lineage, as the daemon does.
+struct Story {
+    lineage: Lineage,
+    agent: AgentName,
+    thread: ThreadId,
+    next: u64,
+}
+
+impl Story {
+    fn new() -> Self {
+        let agent: AgentName = "buyer".parse().unwrap();
+        let mut story = Self {
+            lineage: Lineage::default(),
+            agent: agent.clone(),
+            thread: ThreadId(Seq(0)),
+            next: 1,
+        };
+        story.write(Event::IncarnationBegan(Incarnation {
+            agent: agent.clone(),
+            number: 1,
+            cause: IncarnationCause::Attach,
+            root: ProcessIdentity {
+                tgid: 1,
+                start_ns: 1,
+            },
+            boot_id: String::new(),
+            uid: 0,
+            exe: String::new(),
+            argv: vec![],
+            at: AT,
+        }));
+        let (thread, branch) = Lineage::first_thread(&agent, "main", AT);
+        let seq = story.write(thread);
+        story.thread = ThreadId(seq);
+        story.write(branch(seq));
+        story
+    }
+
+    fn write(&mut self, event: Event) -> Seq {
+        let seq = Seq(self.next);
+        self.next += 1;
+        self.lineage.apply(seq, &event);
+        seq
+    }
+
+    fn current(&self) -> BranchId {
+        self.lineage.current(self.thread).unwrap().id
+    }
+
+    fn pay(&mut self) -> Executed {
+        let branch = self.current();
+        let seq = Seq(self.next);
+        self.next += 1;
+        Executed {
+            id: EffectId(seq),
+            branch,
+        }
+    }
+
+    fn restore(&mut self, target: RestoreTarget) -> BranchId {
+        let event = self
+            .lineage
+            .restored(
+                &self.agent,
+                self.thread,
+                &target,
+                Grade::Certain,
+                "told",
+                AT,
+            )
+            .unwrap();
+        BranchId(self.write(event))
+    }
+
+    fn fork(&mut self) -> BranchId {
+        let event = self
+            .lineage
+            .forked(&self.agent, self.thread, "told", AT)
+            .unwrap();
+        BranchId(self.write(event))
+    }
+
+    fn checkpoint(&mut self, name: &str) {
+        let agent = self.agent.clone();
+        self.write(Event::CheckpointTaken(Checkpoint {
+            agent,
+            name: name.into(),
+            thread: None,
+            at: AT,
+        }));
+    }
+
+    fn replay(&mut self, effect: Executed) {
+        let branch = self.current();
+        let seq = Seq(self.next);
+        self.next += 1;
+        // Only the ids matter to the fold; the call is not looked at.
+        self.lineage.entered.insert((branch, effect.id), seq);
+    }
+
+    fn fenced(&self, effect: Executed) -> Option<Forgotten> {
+        self.lineage.fenced(self.current(), effect)
+    }
+}
+
+#[test]
+fn without_a_restore_nothing_is_fenced() {
+    let mut s = Story::new();
+    let paid = s.pay();
+    assert_eq!(s.fenced(paid), None);
+}
+
+#[test]
+fn a_restore_fences_what_came_after_its_point() {
+    let mut s = Story::new();
+    let before = s.pay();
+    s.checkpoint("c");
+    let after = s.pay();
+    s.restore(RestoreTarget::Checkpoint("c".into()));
+    assert_eq!(s.fenced(before), None);
+    assert_eq!(s.fenced(after), Some(Forgotten::Call));
+    s.replay(after);
+    assert_eq!(s.fenced(after), None, "each is answered once");
+    let new = s.pay();
+    assert_eq!(s.fenced(new), None);
+}
+
+#[test]
+fn an_unknown_point_fences_everything() {
+    let mut s = Story::new();
+    let paid = s.pay();
+    s.restore(RestoreTarget::Unknown);
+    assert_eq!(s.fenced(paid), Some(Forgotten::Call));
+}
+
+#[test]
+fn a_chain_fences_a_replayed_effect_again() {
+    let mut s = Story::new();
+    s.checkpoint("c");
+    let paid = s.pay();
+    for _ in 0..3 {
+        s.restore(RestoreTarget::Checkpoint("c".into()));
+        assert_eq!(s.fenced(paid), Some(Forgotten::Call));
+        s.replay(paid);
+        assert_eq!(s.fenced(paid), None);
+    }
+    // A restore to just after the last replay remembers it.
+    s.checkpoint("later");
+    s.pay();
+    s.restore(RestoreTarget::Checkpoint("later".into()));
+    assert_eq!(s.fenced(paid), None);
+}
+
+#[test]
+fn restoring_to_a_replayed_effect_remembers_it_where_it_was_replayed() {
+    let mut s = Story::new();
+    s.checkpoint("c");
+    let paid = s.pay();
+    let branch = s.restore(RestoreTarget::Checkpoint("c".into()));
+    let other = s.pay();
+    s.replay(paid);
+    assert!(s.lineage.position(branch, paid).unwrap() > other.id.0);
+    s.restore(RestoreTarget::Effect(paid));
+    assert_eq!(s.fenced(paid), None);
+    assert_eq!(s.fenced(other), None);
+}
+
+#[test]
+fn a_rewind_behind_the_start_of_the_current_branch_forgets_both() {
+    let mut s = Story::new();
+    s.checkpoint("early");
+    let one = s.pay();
+    s.checkpoint("late");
+    let two = s.pay();
+    s.restore(RestoreTarget::Checkpoint("late".into()));
+    let three = s.pay();
+    s.restore(RestoreTarget::Checkpoint("early".into()));
+    for e in [one, two, three] {
+        assert_eq!(s.fenced(e), Some(Forgotten::Call));
+    }
+}
+
+#[test]
+fn a_fork_keeps_memory_and_fence() {
+    let mut s = Story::new();
+    s.checkpoint("c");
+    let paid = s.pay();
+    s.restore(RestoreTarget::Checkpoint("c".into()));
+    let own = s.pay();
+    s.fork();
+    assert_eq!(s.fenced(own), None, "a fork remembers what its parent did");
+    assert_eq!(
+        s.fenced(paid),
+        Some(Forgotten::Call),
+        "and still fences what that forgot"
+    );
+}
+
+#[test]
+fn an_old_process_that_goes_on_is_fenced_too() {
+    let mut s = Story::new();
+    let first = s.current();
+    s.restore(RestoreTarget::Unknown);
+    let late = Executed {
+        id: EffectId(Seq(s.next)),
+        branch: first,
+    };
+    assert_eq!(s.fenced(late), Some(Forgotten::Call));
+}
+
+#[test]
+fn what_was_spent_stays_spent_after_its_replay() {
+    let mut s = Story::new();
+    s.checkpoint("c");
+    let spent = s.pay();
+    let branch = s.restore(RestoreTarget::Checkpoint("c".into()));
+    s.replay(spent);
+    assert!(s.lineage.forgotten_at_opening(branch, spent));
+    let fork = s.fork();
+    // The fork's parent replayed it, so the fork knows it; the parent's own opening still tells.
+    assert!(
+        s.lineage
+            .ancestors(fork)
+            .any(|b| s.lineage.forgotten_at_opening(b, spent))
+    );
+}
+
+#[test]
+fn a_lost_outcome_is_fenced_until_it_is_replayed() {
+    let mut s = Story::new();
+    let paid = s.pay();
+    s.write(Event::OutcomeLost {
+        effect: paid.id,
+        why: "hung up".into(),
+        at: AT,
+    });
+    assert_eq!(s.fenced(paid), Some(Forgotten::Outcome));
+    s.replay(paid);
+    assert_eq!(s.fenced(paid), None);
+}
+
+#[test]
+fn a_replay_that_did_not_arrive_is_given_again() {
+    let mut s = Story::new();
+    s.checkpoint("c");
+    let paid = s.pay();
+    s.restore(RestoreTarget::Checkpoint("c".into()));
+    s.replay(paid);
+    s.write(Event::OutcomeLost {
+        effect: paid.id,
+        why: "hung up".into(),
+        at: AT,
+    });
+    assert_eq!(s.fenced(paid), Some(Forgotten::Outcome));
+    s.replay(paid);
+    assert_eq!(s.fenced(paid), None);
+    // Whoever remembers the answer that did arrive asks for something new.
+    s.checkpoint("later");
+    s.restore(RestoreTarget::Checkpoint("later".into()));
+    assert_eq!(s.fenced(paid), None);
+}
+
+#[test]
+fn errors_name_what_there_is() {
+    let mut s = Story::new();
+    s.checkpoint("monday");
+    let err = s
+        .lineage
+        .restored(
+            &s.agent,
+            s.thread,
+            &RestoreTarget::Checkpoint("tuesday".into()),
+            Grade::Certain,
+            "",
+            AT,
+        )
+        .unwrap_err();
+    assert!(err.to_string().contains("there are: monday"), "{err}");
+    let nobody: AgentName = "nobody".parse().unwrap();
+    assert!(s.lineage.thread_of(&nobody, None).is_err());
+}
+
+#[derive(Clone, Debug)]
+enum Step {
+    Pay,
+    Checkpoint,
+    Restore(usize),
+    RestoreUnknown,
+    Fork,
+    Replay(usize),
+}
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let step = prop_oneof![
+        4 => Just(Step::Pay),
+        2 => Just(Step::Checkpoint),
+        2 => any::<usize>().prop_map(Step::Restore),
+        1 => Just(Step::RestoreUnknown),
+        1 => Just(Step::Fork),
+        3 => any::<usize>().prop_map(Step::Replay),
+    ];
+    proptest::collection::vec(step, 0..40)
+}
+
+proptest! {
+    /// Against the plainest model there is: an agent's memory is a list of effects, a checkpoint is
+    /// a copy of it, a restore puts a copy back, the world never forgets.
+    #[test]
+    fn fenced_is_what_happened_and_is_not_in_memory(script in steps()) {
+        let mut s = Story::new();
+        let mut world: Vec<Executed> = vec![];
+        let mut memory: Vec<EffectId> = vec![];
+        let mut saved: Vec<Vec<EffectId>> = vec![];
+        for step in script {
+            match step {
+                Step::Pay => { let e = s.pay(); world.push(e); memory.push(e.id); }
+                Step::Checkpoint => { s.checkpoint(&format!("c{}", saved.len())); saved.push(memory.clone()); }
+                Step::Restore(n) if !saved.is_empty() => {
+                    let n = n % saved.len();
+                    s.restore(RestoreTarget::Checkpoint(format!("c{n}")));
+                    memory = saved[n].clone();
+                }
+                Step::RestoreUnknown => { s.restore(RestoreTarget::Unknown); memory.clear(); }
+                Step::Fork => { s.fork(); }
+                Step::Replay(n) => {
+                    let fenced: Vec<_> = world.iter().filter(|e| s.fenced(**e).is_some()).copied().collect();
+                    if !fenced.is_empty() { let e = fenced[n % fenced.len()]; s.replay(e); memory.push(e.id); }
+                }
+                Step::Restore(_) => {}
+            }
+            let restored = s.lineage.is_restored(s.current());
+            for e in &world {
+                let expected = restored && !memory.contains(&e.id);
+                prop_assert_eq!(s.fenced(*e).is_some(), expected, "{:?} in {}", e, s.current());
+            }
+        }
+    }
+}

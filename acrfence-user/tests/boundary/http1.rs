@@ -1,0 +1,548 @@
+//! HTTP/1.1 over clear text and TLS.
+
+use std::time::Duration;
+
+use acrfence_user::boundary::TroubleKind;
+use acrfence_user::words::{Body, Ending, Header, HttpResponse, RefusalCode, Response as Recorded};
+use http::{Request, Response, StatusCode};
+use http_body_util::{BodyExt as _, Full};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+
+use crate::fence::Say;
+use crate::hook::{Hook, get, post, text};
+use crate::site::{self, Site, bank, handler};
+
+#[tokio::test]
+async fn a_call_is_admitted_sent_recorded_and_answered() {
+    let site = Site::tls("bank.test", &["http/1.1"], bank()).await;
+    let hook = Hook::to(site.address, site.roots.clone()).await;
+    let mut agent = hook.https1("bank.test").await;
+    let response = agent
+        .send(post("/pay?x=1", r#"{"amount":1}"#))
+        .await
+        .unwrap();
+    assert_eq!(response.status(), 200);
+    assert_eq!(text(response).await, r#"paid {"amount":1}"#);
+
+    let calls = hook.fence.http_calls();
+    assert_eq!(calls[0].url, "https://bank.test/pay?x=1");
+    assert_eq!(calls[0].method, "POST");
+    assert_eq!(calls[0].body, Body::whole(r#"{"amount":1}"#));
+    let connection = hook.fence.calls.lock()[0]
+        .origin
+        .connection
+        .clone()
+        .unwrap();
+    assert_eq!(connection.peer, site.address);
+    assert_eq!(connection.sni.as_deref(), Some("bank.test"));
+    assert!(connection.tls);
+    assert_eq!(connection.protocol, "http/1.1");
+    let Ending::Response(Recorded::Http(recorded)) = hook.fence.ending().await else {
+        panic!("no response")
+    };
+    assert_eq!(recorded.status, 200);
+    assert_eq!(recorded.body, Body::whole(r#"paid {"amount":1}"#));
+}
+
+#[tokio::test]
+async fn one_upstream_connection_serves_one_agent_connection() {
+    let site = Site::tls("bank.test", &["http/1.1"], bank()).await;
+    let hook = Hook::to(site.address, site.roots.clone()).await;
+    let mut agent = hook.https1("bank.test").await;
+    for n in 0..5 {
+        let response = agent.send(post("/pay", &n.to_string())).await.unwrap();
+        assert_eq!(text(response).await, format!("paid {n}"));
+    }
+    assert_eq!(site.accepted(), 1);
+    assert_eq!(site.requests(), 5);
+}
+
+#[tokio::test]
+async fn pipelined_requests_are_answered_in_order() {
+    let site = Site::plain(bank()).await;
+    let hook = Hook::to(site.address, Vec::new()).await;
+    let mut stream = hook.tcp().await;
+    let one = |n: usize| format!("POST /pay HTTP/1.1\r\nHost: b\r\nContent-Length: 1\r\n\r\n{n}");
+    stream
+        .write_all((one(1) + &one(2) + &one(3)).as_bytes())
+        .await
+        .unwrap();
+    let mut seen = String::new();
+    while !seen.contains("paid 3") {
+        let mut chunk = [0; 1024];
+        let n = stream.read(&mut chunk).await.unwrap();
+        assert!(n > 0, "{seen}");
+        seen.push_str(std::str::from_utf8(&chunk[..n]).unwrap());
+    }
+    let at = |n: usize| seen.find(&format!("paid {n}")).unwrap();
+    assert!(at(1) < at(2) && at(2) < at(3));
+}
+
+#[tokio::test]
+async fn a_replay_touches_nothing_outside() {
+    let site = Site::tls("bank.test", &["http/1.1"], bank()).await;
+    let hook = Hook::to(site.address, site.roots.clone()).await;
+    hook.fence.say(Say::Replay(Recorded::Http(HttpResponse {
+        status: 201,
+        headers: vec![Header::new("X-Reference", "r1")],
+        body: Body::whole("paid before"),
+        trailers: Vec::new(),
+    })));
+    let mut agent = hook.https1("bank.test").await;
+    let response = agent.send(post("/pay", "{}")).await.unwrap();
+    assert_eq!(response.status(), 201);
+    assert_eq!(response.headers()["x-reference"], "r1");
+    assert_eq!(response.headers()["acrfence-replay"], "e17");
+    assert_eq!(text(response).await, "paid before");
+    assert_eq!(site.accepted(), 0);
+}
+
+#[tokio::test]
+async fn a_refusal_touches_nothing_outside() {
+    let site = Site::tls("bank.test", &["http/1.1"], bank()).await;
+    let hook = Hook::to(site.address, site.roots.clone()).await;
+    hook.fence
+        .say(Say::Refuse(RefusalCode::Diverged))
+        .say(Say::Refuse(RefusalCode::LogUnavailable));
+    let mut agent = hook.https1("bank.test").await;
+    let response = agent.send(post("/pay", "{}")).await.unwrap();
+    assert_eq!(response.status(), 409);
+    assert_eq!(
+        response.headers()["content-type"],
+        "application/problem+json"
+    );
+    let problem: serde_json::Value = serde_json::from_str(&text(response).await).unwrap();
+    assert_eq!(problem["code"], "diverged");
+    assert_eq!(problem["effect"], "e17");
+    let response = agent.send(post("/pay", "{}")).await.unwrap();
+    assert_eq!(response.status(), 503);
+    assert_eq!(site.accepted(), 0);
+}
+
+#[tokio::test]
+async fn a_record_that_is_not_whole_is_refused_not_truncated() {
+    let site = Site::plain(bank()).await;
+    let hook = Hook::to(site.address, Vec::new()).await;
+    let mut body = Body::whole("paid before");
+    body.kept.truncate(4);
+    hook.fence.say(Say::Replay(Recorded::Http(HttpResponse {
+        status: 200,
+        headers: Vec::new(),
+        body,
+        trailers: Vec::new(),
+    })));
+    let response = hook.http1().await.send(post("/pay", "{}")).await.unwrap();
+    assert_eq!(response.status(), 409);
+    assert!(text(response).await.contains("4 of its 11 bytes"));
+    assert_eq!(site.accepted(), 0);
+}
+
+#[tokio::test]
+async fn what_the_agent_sees_is_what_the_server_sent() {
+    let site = Site::raw(|mut stream| async move {
+        site::read_head(&mut stream).await;
+        site::write(
+            &mut stream,
+            "HTTP/1.1 299 Quite Fine\r\nX-FIRST: 1\r\nSet-Cookie: a=1\r\nSet-Cookie: b=2\r\nalt-svc: h3=\":443\"\r\nx-Last: \"ü\"\r\nContent-Length: 2\r\n\r\nok",
+        )
+        .await;
+    })
+    .await;
+    let hook = Hook::to(site.address, Vec::new()).await;
+    let mut stream = hook.tcp().await;
+    stream
+        .write_all(b"GET / HTTP/1.1\r\nHost: b\r\nConnection: close\r\n\r\n")
+        .await
+        .unwrap();
+    let mut seen = String::new();
+    stream.read_to_string(&mut seen).await.unwrap();
+    let seen = seen.replace("connection: close\r\n", "");
+    assert_eq!(
+        seen,
+        "HTTP/1.1 299 Quite Fine\r\nX-FIRST: 1\r\nSet-Cookie: a=1\r\nSet-Cookie: b=2\r\nx-Last: \"ü\"\r\nContent-Length: 2\r\n\r\nok"
+    );
+}
+
+#[tokio::test]
+async fn what_the_server_sees_is_what_the_agent_sent() {
+    let (seen, mut heads) = tokio::sync::mpsc::channel(1);
+    let site = Site::raw(move |mut stream| {
+        let seen = seen.clone();
+        async move {
+            let head = site::read_head(&mut stream).await;
+            seen.send(head).await.unwrap();
+            site::write(&mut stream, "HTTP/1.1 204 No Content\r\n\r\n").await;
+        }
+    })
+    .await;
+    let hook = Hook::to(site.address, Vec::new()).await;
+    let mut stream = hook.tcp().await;
+    let head = "GET /a%20b?q=%C3%BC HTTP/1.1\r\nHOST: Bank.Test:8080\r\nUser-Agent: x\r\nX-B: 1\r\nx-a: 2\r\nCookie: c=1\r\nAccept: */*\r\n\r\n";
+    stream.write_all(head.as_bytes()).await.unwrap();
+    assert_eq!(heads.recv().await.unwrap(), head);
+}
+
+#[tokio::test]
+async fn chunked_bodies_and_trailers_go_through() {
+    let site = Site::plain(handler(|request| async move {
+        let body = request.into_body().collect().await.unwrap();
+        let trailer = body.trailers().unwrap()["x-sum"]
+            .to_str()
+            .unwrap()
+            .to_owned();
+        let bytes = body.to_bytes();
+        let (feed, body) = site::fed();
+        let mut trailers = http::HeaderMap::new();
+        trailers.insert("x-back", trailer.parse().unwrap());
+        feed.send(Ok(http_body::Frame::data(bytes))).await.unwrap();
+        feed.send(Ok(http_body::Frame::trailers(trailers)))
+            .await
+            .unwrap();
+        let mut response = Response::new(body);
+        response
+            .headers_mut()
+            .insert("trailer", "x-back".parse().unwrap());
+        response
+    }))
+    .await;
+    let hook = Hook::to(site.address, Vec::new()).await;
+    let mut stream = hook.tcp().await;
+    stream
+        .write_all(b"POST / HTTP/1.1\r\nHost: b\r\nTE: trailers\r\nConnection: TE, close\r\nTrailer: x-sum\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n2;ext=1\r\nde\r\n0\r\nx-sum: 5\r\n\r\n")
+        .await
+        .unwrap();
+    let mut seen = String::new();
+    stream.read_to_string(&mut seen).await.unwrap();
+    assert!(
+        seen.contains("abcde") && seen.contains("x-back: 5"),
+        "{seen}"
+    );
+    assert_eq!(hook.fence.http_calls()[0].body, Body::whole("abcde"));
+    let Ending::Response(Recorded::Http(recorded)) = hook.fence.ending().await else {
+        panic!()
+    };
+    assert_eq!(recorded.trailers, [Header::new("x-back", "5")]);
+}
+
+#[tokio::test]
+async fn expect_continue_is_answered_here() {
+    let site = Site::plain(bank()).await;
+    let hook = Hook::to(site.address, Vec::new()).await;
+    let mut stream = hook.tcp().await;
+    stream
+        .write_all(b"POST / HTTP/1.1\r\nHost: b\r\nExpect: 100-continue\r\nConnection: close\r\nContent-Length: 1\r\n\r\n")
+        .await
+        .unwrap();
+    let mut go_on = [0; 25];
+    stream.read_exact(&mut go_on).await.unwrap();
+    assert_eq!(&go_on, b"HTTP/1.1 100 Continue\r\n\r\n");
+    assert_eq!(site.accepted(), 0);
+    stream.write_all(b"7").await.unwrap();
+    let mut seen = String::new();
+    stream.read_to_string(&mut seen).await.unwrap();
+    assert!(seen.ends_with("paid 7"), "{seen}");
+}
+
+#[tokio::test]
+async fn responses_without_a_body_are_left_without_one() {
+    let site = Site::plain(handler(|request| async move {
+        let mut response = Response::new(site::full(""));
+        match request.uri().path() {
+            "/204" => *response.status_mut() = StatusCode::NO_CONTENT,
+            "/304" => {
+                *response.status_mut() = StatusCode::NOT_MODIFIED;
+                response.headers_mut().insert("content-length", 7.into());
+            }
+            _ => {
+                response.headers_mut().insert("content-length", 1234.into());
+            }
+        }
+        response
+    }))
+    .await;
+    let hook = Hook::to(site.address, Vec::new()).await;
+    let mut agent = hook.http1().await;
+    for path in ["/204", "/304"] {
+        let response = agent.send(get(path)).await.unwrap();
+        assert_eq!(response.status().as_str(), &path[1..]);
+        assert_eq!(text(response).await, "");
+    }
+    let mut head = get("/head");
+    *head.method_mut() = http::Method::HEAD;
+    let response = agent.send(head).await.unwrap();
+    assert_eq!(response.headers()["content-length"], "1234");
+    assert_eq!(text(response).await, "");
+    // The connection is still in step.
+    assert_eq!(agent.send(get("/204")).await.unwrap().status(), 204);
+}
+
+#[tokio::test]
+async fn interim_responses_do_not_confuse() {
+    let site = Site::raw(|mut stream| async move {
+        site::read_head(&mut stream).await;
+        site::write(
+            &mut stream,
+            "HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok",
+        )
+        .await;
+    })
+    .await;
+    let hook = Hook::to(site.address, Vec::new()).await;
+    let response = hook.http1().await.send(get("/")).await.unwrap();
+    assert_eq!(
+        (response.status().as_u16(), text(response).await.as_str()),
+        (200, "ok")
+    );
+}
+
+#[tokio::test]
+async fn smuggling_shapes_are_refused() {
+    let site = Site::plain(bank()).await;
+    let hook = Hook::to(site.address, Vec::new()).await;
+    for request in [
+        "POST / HTTP/1.1\r\nHost: b\r\nContent-Length: 4\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+        "POST / HTTP/1.1\r\nHost: b\r\nTransfer-Encoding: chunked\r\nContent-Length: 4\r\n\r\n0\r\n\r\n",
+        "POST / HTTP/1.1\r\nHost: b\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\nab",
+        "POST / HTTP/1.1\r\nHost: b\r\nContent-Length: 1\r\nContent-Length: 1\r\n\r\na",
+        "POST / HTTP/1.1\r\nHost: b\r\nContent-Length: 1, 1\r\n\r\na",
+        "POST / HTTP/1.1\r\nHost: b\r\nContent-Length: +1\r\n\r\na",
+        "POST / HTTP/1.1\r\nHost: b\r\nContent-Length: 0x1\r\n\r\na",
+        "POST / HTTP/1.1\r\nHost: b\r\nTransfer-Encoding: xchunked\r\n\r\n0\r\n\r\n",
+        "POST / HTTP/1.1\r\nHost: b\r\nTransfer-Encoding: chunked\r\nTransfer-Encoding: identity\r\n\r\n0\r\n\r\n",
+        "POST / HTTP/1.1\r\nHost: b\r\nTransfer-Encoding: chunked, chunked\r\n\r\n0\r\n\r\n",
+        "POST / HTTP/1.1\r\nHost: b\r\nTransfer-Encoding:\x0bchunked\r\n\r\n0\r\n\r\n",
+        "POST / HTTP/1.0\r\nHost: b\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+        "POST / HTTP/1.1\r\nHost: b\r\nContent-Length : 1\r\n\r\na",
+        "POST / HTTP/1.1\r\nHost: b\r\nX: a\r\n folded\r\nContent-Length: 1\r\n\r\na",
+        "POST / HTTP/1.1\r\nHost: b\r\nHost: c\r\nContent-Length: 1\r\n\r\na",
+        "POST / HTTP/1.1\r\nContent-Length: 1\r\n\r\na",
+        "POST / HTTP/1.1\r\nHost: b\r\nTransfer-Encoding: chunked\r\n\r\nfffffffffffffffff\r\na\r\n",
+        "POST / HTTP/1.1\r\nHost: b\r\nTransfer-Encoding: chunked\r\n\r\n-1\r\na\r\n",
+        "POST http://c/ HTTP/1.1\r\nHost: b\r\nContent-Length: 1\r\n\r\na",
+        "GET / HTTP/1.1\r\nHost: b\r\nX: a\0b\r\n\r\n",
+        "GET / HTTP/1.1\r\nHost: b/c\r\n\r\n",
+        "GET / HTTP/1.1\r\nHost: u@b\r\n\r\n",
+    ] {
+        let mut stream = hook.tcp().await;
+        stream.write_all(request.as_bytes()).await.unwrap();
+        let mut seen = Vec::new();
+        let _ = tokio::time::timeout(Duration::from_secs(10), stream.read_to_end(&mut seen))
+            .await
+            .unwrap_or_else(|_| panic!("still open after {request:?}"));
+        let seen = String::from_utf8_lossy(&seen);
+        assert!(
+            seen.starts_with("HTTP/1.1 400 "),
+            "{request:?} got {seen:?}"
+        );
+        assert!(
+            !seen[5..].contains("HTTP/1.1"),
+            "{request:?} was answered twice: {seen:?}"
+        );
+    }
+    assert_eq!(site.accepted(), 0);
+    assert!(hook.fence.calls.lock().is_empty());
+}
+
+#[tokio::test]
+async fn garbage_ends_the_connection_and_nothing_else() {
+    let site = Site::plain(bank()).await;
+    let hook = Hook::with(site.address, Vec::new(), |c| {
+        c.limits.header = 16 * 1024;
+        c.limits.header_count = 20;
+    })
+    .await;
+    let many: String = (0..40).map(|n| format!("x-{n}: 1\r\n")).collect();
+    for request in [
+        "GET / HTTP/1.1\r\nHost: b\r\nbad header\r\n\r\n".to_owned(),
+        format!(
+            "GET / HTTP/1.1\r\nHost: b\r\nX: {}\r\n\r\n",
+            "a".repeat(100_000)
+        ),
+        format!("GET / HTTP/1.1\r\nHost: b\r\n{many}\r\n"),
+        format!("GET /{} HTTP/1.1\r\nHost: b\r\n\r\n", "a".repeat(50_000)),
+    ] {
+        let mut stream = hook.tcp().await;
+        let _ = stream.write_all(request.as_bytes()).await;
+        let mut seen = Vec::new();
+        let _ = stream.read_to_end(&mut seen).await;
+        let seen = String::from_utf8_lossy(&seen);
+        assert!(seen.starts_with("HTTP/1.1 4") || seen.is_empty(), "{seen}");
+    }
+    hook.fence.trouble(TroubleKind::BadRequest).await;
+    assert_eq!(site.accepted(), 0);
+    let response = hook.http1().await.send(post("/pay", "1")).await.unwrap();
+    assert_eq!(text(response).await, "paid 1");
+}
+
+#[tokio::test]
+async fn a_body_that_does_not_come_to_its_end_is_never_a_call() {
+    let site = Site::plain(bank()).await;
+    let hook = Hook::with(site.address, Vec::new(), |c| {
+        c.limits.body_idle = Duration::from_millis(100);
+    })
+    .await;
+    // Stalls.
+    let mut stream = hook.tcp().await;
+    stream
+        .write_all(b"POST / HTTP/1.1\r\nHost: b\r\nContent-Length: 5\r\n\r\nab")
+        .await
+        .unwrap();
+    let mut seen = String::new();
+    stream.read_to_string(&mut seen).await.unwrap();
+    assert!(seen.starts_with("HTTP/1.1 408 "), "{seen}");
+    // Hangs up.
+    let mut stream = hook.tcp().await;
+    stream
+        .write_all(b"POST / HTTP/1.1\r\nHost: b\r\nContent-Length: 5\r\n\r\nab")
+        .await
+        .unwrap();
+    drop(stream);
+    // Another request shows that the boundary went on, and is the only call.
+    let response = hook.http1().await.send(post("/pay", "1")).await.unwrap();
+    assert_eq!(text(response).await, "paid 1");
+    assert_eq!(hook.fence.calls.lock().len(), 1);
+    assert_eq!(site.requests(), 1);
+}
+
+#[tokio::test]
+async fn slow_heads_are_cut_off() {
+    let site = Site::plain(bank()).await;
+    let hook = Hook::with(site.address, Vec::new(), |c| {
+        c.limits.head = Duration::from_millis(150);
+    })
+    .await;
+    let mut stream = hook.tcp().await;
+    stream
+        .write_all(b"GET / HTTP/1.1\r\nHost: b\r\n")
+        .await
+        .unwrap();
+    let mut seen = Vec::new();
+    tokio::time::timeout(Duration::from_secs(10), stream.read_to_end(&mut seen))
+        .await
+        .expect("a slow head must not keep a connection")
+        .unwrap();
+    assert_eq!(site.accepted(), 0);
+}
+
+#[tokio::test]
+async fn a_large_body_is_spooled_and_arrives() {
+    const LEN: usize = 20 << 20;
+    let site = Site::plain(handler(|request| async move {
+        let mut sum = 0u64;
+        let mut len = 0usize;
+        let mut body = request.into_body();
+        while let Some(frame) = body.frame().await {
+            if let Ok(data) = frame.unwrap().into_data() {
+                len += data.len();
+                sum += data.iter().map(|b| u64::from(*b)).sum::<u64>();
+            }
+        }
+        Response::new(site::full(format!("{len} {sum}")))
+    }))
+    .await;
+    let hook = Hook::with(site.address, Vec::new(), |c| {
+        c.limits.memory = 64 * 1024;
+        c.limits.record = 1000;
+        // Memory for the beginning alone.
+        c.limits.memory_in_all = 128 * 1024;
+    })
+    .await;
+    let bytes: Vec<u8> = (0..LEN).map(|n| (n % 251) as u8).collect();
+    let sum: u64 = bytes.iter().map(|b| u64::from(*b)).sum();
+    let digest = acrfence_user::words::Digest::of(&bytes);
+    let request = Request::post("/up")
+        .header("host", "b")
+        .body(Full::from(bytes))
+        .unwrap();
+    let response = hook.http1().await.send(request).await.unwrap();
+    assert_eq!(text(response).await, format!("{LEN} {sum}"));
+    let body = &hook.fence.http_calls()[0].body;
+    assert_eq!(
+        (body.len, body.kept.len(), body.digest),
+        (LEN as u64, 1000, digest)
+    );
+}
+
+#[tokio::test]
+async fn a_body_over_the_bound_is_refused() {
+    let site = Site::plain(bank()).await;
+    let hook = Hook::with(site.address, Vec::new(), |c| c.limits.body = 10).await;
+    let response = hook
+        .http1()
+        .await
+        .send(post("/", "12345678901"))
+        .await
+        .unwrap();
+    assert_eq!(response.status(), 413);
+    assert_eq!(site.accepted(), 0);
+}
+
+#[tokio::test]
+async fn an_agent_of_http_1_0_is_served() {
+    let site = Site::plain(bank()).await;
+    let hook = Hook::to(site.address, Vec::new()).await;
+    let mut stream = hook.tcp().await;
+    stream
+        .write_all(b"POST /pay HTTP/1.0\r\nContent-Length: 1\r\n\r\n4")
+        .await
+        .unwrap();
+    let mut seen = String::new();
+    stream.read_to_string(&mut seen).await.unwrap();
+    assert!(
+        seen.starts_with("HTTP/1.0 200 OK") && seen.ends_with("\r\n\r\npaid 4"),
+        "{seen}"
+    );
+    assert_eq!(
+        hook.fence.http_calls()[0].url,
+        format!("http://{}/pay", site.address)
+    );
+}
+
+#[tokio::test]
+async fn connections_of_one_agent_are_bounded() {
+    let site = Site::plain(bank()).await;
+    let hook = Hook::with(site.address, Vec::new(), |c| {
+        c.limits.connections_per_agent = 2
+    })
+    .await;
+    let mut one = hook.http1().await;
+    let mut two = hook.http1().await;
+    assert_eq!(
+        text(one.send(post("/", "1")).await.unwrap()).await,
+        "paid 1"
+    );
+    assert_eq!(
+        text(two.send(post("/", "2")).await.unwrap()).await,
+        "paid 2"
+    );
+    let mut three = hook.tcp().await;
+    let mut byte = [0];
+    assert!(
+        matches!(three.read(&mut byte).await, Ok(0) | Err(_)),
+        "the third connection must be dropped"
+    );
+    drop(one);
+    // As soon as one is gone, the next is welcome.
+    for _ in 0..200 {
+        let mut next = hook.tcp().await;
+        next.write_all(b"GET / HTTP/1.1\r\nHost: b\r\nConnection: close\r\n\r\n")
+            .await
+            .unwrap();
+        let mut seen = String::new();
+        if next.read_to_string(&mut seen).await.is_ok() && seen.contains("paid") {
+            return;
+        }
+        tokio::task::yield_now().await;
+    }
+    panic!("a freed place was never given away");
+}
+
+#[tokio::test]
+async fn a_connection_of_nobody_is_dropped() {
+    let hook = Hook::of_nobody().await;
+    let mut stream = hook.tcp().await;
+    let _ = stream.write_all(b"GET / HTTP/1.1\r\nHost: b\r\n\r\n").await;
+    let mut seen = Vec::new();
+    let _ = stream.read_to_end(&mut seen).await;
+    assert!(seen.is_empty());
+}

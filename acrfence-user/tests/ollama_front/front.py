@@ -1,0 +1,145 @@
+#!/usr/bin/env python3
+"""Speaks the part of Ollama's API that the analyzer uses, in front of llama-server. It is not Ollama."""
+
+import argparse
+import glob
+import http.client
+import http.server
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+
+VERSION = "0.0.0-front"
+
+
+def free_port() -> int:
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        return s.getsockname()[1]
+
+
+def start_llama(root: str, model: str, threads: int) -> tuple[subprocess.Popen, int]:
+    """Starts llama-server through the loader of the folder it was unpacked to."""
+    libs = f"{root}/root/usr/lib/x86_64-linux-gnu"
+    loader = next(p for p in (f"{root}/root/usr/lib64/ld-linux-x86-64.so.2", f"{libs}/ld-linux-x86-64.so.2") if os.path.exists(p))
+    backend = os.environ.get("GGML_BACKEND_PATH") or f"{libs}/ggml/backends0/libggml-cpu-haswell.so"
+    extra = [d for d in glob.glob(f"{libs}/*") if os.path.isdir(d) and glob.glob(f"{d}/*.so*")]
+    port = free_port()
+    server = next(p for p in (f"{root}/root/usr/bin/llama-server", f"{root}/root/usr/share/llama.cpp/llama-server") if os.path.exists(p))
+    server = os.path.realpath(server) if os.path.islink(server) and os.path.exists(os.path.realpath(server)) else server
+    child = subprocess.Popen(
+        [loader, "--library-path", ":".join([libs, *extra]), server,
+         "--model", model, "--host", "127.0.0.1", "--port", str(port), "--threads", str(threads),
+         "--ctx-size", "4096", "--parallel", "1", "--no-webui"],
+        env={**os.environ, "GGML_BACKEND_PATH": backend}, stdout=subprocess.DEVNULL,
+        stderr=open("/tmp/llama-server.log", "w"),
+    )
+    deadline = time.monotonic() + 120
+    while time.monotonic() < deadline:
+        if child.poll() is not None:
+            sys.exit("llama-server ended at once; see /tmp/llama-server.log")
+        try:
+            c = http.client.HTTPConnection("127.0.0.1", port, timeout=2)
+            c.request("GET", "/health")
+            if c.getresponse().status == 200:
+                return child, port
+        except OSError:
+            pass
+        # Loading a model has no event to wait for but its own answer.
+        time.sleep(0.2)
+    child.kill()
+    sys.exit("llama-server did not load the model within two minutes")
+
+
+class Front(http.server.BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    llama_port = 0
+    model = ""
+    lock = threading.Lock()
+
+    def log_message(self, *_):
+        pass
+
+    def reply(self, status: int, body) -> None:
+        data = json.dumps(body).encode()
+        self.send_response(status)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(data)))
+        self.end_headers()
+        self.wfile.write(data)
+
+    def do_GET(self):
+        if self.path == "/api/version":
+            self.reply(200, {"version": VERSION})
+        elif self.path == "/api/tags":
+            self.reply(200, {"models": [{"name": self.model, "model": self.model,
+                                         "modified_at": "2031-01-01T00:00:00Z", "size": 0, "digest": "", "details": {}}]})
+        else:
+            self.reply(404, {"error": "not found"})
+
+    def do_POST(self):
+        length = int(self.headers.get("Content-Length", 0))
+        try:
+            asked = json.loads(self.rfile.read(length))
+        except ValueError:
+            return self.reply(400, {"error": "invalid JSON"})
+        if asked.get("model", asked.get("name")) != self.model:
+            return self.reply(404, {"error": f"model '{asked.get('model')}' not found"})
+        if self.path == "/api/show":
+            return self.reply(200, {"license": "", "modelfile": "", "parameters": "", "template": "", "details": {}})
+        if self.path != "/api/chat":
+            return self.reply(404, {"error": "not found"})
+        options = asked.get("options") or {}
+        wanted = {
+            "messages": [{"role": m["role"], "content": m["content"]} for m in asked["messages"]],
+            "temperature": options.get("temperature", 0),
+            "seed": options.get("seed", 0),
+            "max_tokens": options.get("num_predict", 64),
+            "cache_prompt": True,
+        }
+        if isinstance(asked.get("format"), dict):
+            wanted["response_format"] = {"type": "json_schema", "json_schema": {"schema": asked["format"]}}
+        began = time.monotonic_ns()
+        with self.lock:
+            c = http.client.HTTPConnection("127.0.0.1", self.llama_port, timeout=300)
+            c.request("POST", "/v1/chat/completions", json.dumps(wanted), {"Content-Type": "application/json"})
+            answer = c.getresponse()
+            got = json.loads(answer.read())
+        if answer.status != 200:
+            return self.reply(500, {"error": str(got.get("error"))})
+        content = got["choices"][0]["message"]["content"]
+        self.reply(200, {
+            "model": self.model, "created_at": "2031-01-01T00:00:00Z", "done": True, "done_reason": "stop",
+            "message": {"role": "assistant", "content": content},
+            "total_duration": time.monotonic_ns() - began, "load_duration": 0,
+            "prompt_eval_count": got.get("usage", {}).get("prompt_tokens", 0), "prompt_eval_duration": 0,
+            "eval_count": got.get("usage", {}).get("completion_tokens", 0), "eval_duration": 0,
+        })
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--llama", required=True, help="folder of fetch_llama_server.sh")
+    parser.add_argument("--model", required=True, help="GGUF file")
+    parser.add_argument("--name", required=True, help="name the model is asked for by")
+    parser.add_argument("--port", type=int, default=11435)
+    parser.add_argument("--threads", type=int, default=2)
+    args = parser.parse_args()
+    child, Front.llama_port = start_llama(args.llama, args.model, args.threads)
+    Front.model = args.name
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", args.port), Front)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+    print(f"ready on http://127.0.0.1:{server.server_port}", flush=True)
+    try:
+        server.serve_forever()
+    finally:
+        child.terminate()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,239 @@
+//! A bank. It books a transfer once for each `reference`, which is no help against an agent that
+//! makes up a new reference.
+
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use anyhow::{Result, anyhow};
+use axum::extract::State;
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Response};
+use axum::routing::{get, post};
+use axum::{Extension, Json, Router};
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use crate::authority::Authority;
+use crate::mcp;
+use crate::pace::Pace;
+use crate::server::{Peer, Server};
+
+/// What an agent asks the bank to do.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Order {
+    /// Who gets the money.
+    pub to: String,
+    /// How much of it.
+    pub amount: u64,
+    /// In which currency.
+    pub currency: String,
+    /// The client's idempotency key.
+    pub reference: String,
+    /// The client's clock.
+    #[serde(default)]
+    pub requested_at: String,
+}
+
+/// A transfer that the bank booked.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Booking {
+    /// The bank's own number.
+    pub id: String,
+    /// What was ordered.
+    #[serde(flatten)]
+    pub order: Order,
+}
+
+/// The account that the bank refuses to pay to, so that a definite refusal can be had.
+pub const CLOSED_ACCOUNT: &str = "closed-account";
+
+/// The books, apart from how they are reached.
+pub struct Books {
+    ledger: Mutex<Vec<Booking>>,
+    pace: Pace,
+}
+
+impl Books {
+    fn lock(&self) -> MutexGuard<'_, Vec<Booking>> {
+        self.ledger.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Books `order` unless its reference was booked before. Returns the booking, and whether it is
+    /// an earlier one.
+    pub(crate) fn book(&self, order: Order) -> (Booking, bool) {
+        let mut ledger = self.lock();
+        if let Some(earlier) = ledger.iter().find(|b| b.order.reference == order.reference) {
+            return (earlier.clone(), true);
+        }
+        let booking = Booking {
+            id: format!("tr_{:06}", ledger.len() + 1),
+            order,
+        };
+        ledger.push(booking.clone());
+        (booking, false)
+    }
+
+    /// The work is done; waits for the answer's turn.
+    pub(crate) async fn answer(&self) {
+        self.pace.answer().await;
+    }
+
+    /// What is left of 10,000.
+    pub(crate) fn balance(&self) -> i64 {
+        let spent: u64 = self.lock().iter().map(|b| b.order.amount).sum();
+        10_000 - i64::try_from(spent).unwrap_or(i64::MAX)
+    }
+}
+
+/// A running bank: `POST /v1/transfers`, `GET /v1/transfers`, `GET /v1/balance`,
+/// `GET /v1/connection`, and the same as MCP tools under `/mcp` (sessions, SSE) and `/mcp-json`
+/// (no sessions, JSON).
+pub struct Bank {
+    books: Arc<Books>,
+    server: Server,
+}
+
+/// How a bank is started.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Options {
+    /// Port on loopback; 0 means any.
+    pub port: u16,
+    /// How long it takes to answer.
+    pub delay: Duration,
+    /// Whether it speaks HTTP in the clear.
+    pub clear: bool,
+    /// Whether it listens on `127.0.0.1` alone, as many programs do.
+    pub only_v4: bool,
+}
+
+impl Bank {
+    /// Starts a prompt HTTPS bank.
+    pub fn start(authority: &Authority) -> Result<Self> {
+        Self::start_with(authority, Options::default())
+    }
+
+    /// Starts a bank.
+    pub fn start_with(authority: &Authority, options: Options) -> Result<Self> {
+        let books = Arc::new(Books {
+            ledger: Mutex::default(),
+            pace: Pace::new(options.delay),
+        });
+        let router = Router::new()
+            .route("/v1/transfers", post(transfer).get(ledger))
+            .route("/v1/balance", get(balance))
+            .route("/v1/connection", get(connection))
+            .with_state(books.clone())
+            .merge(mcp::routes(mcp::BankTools::new(books.clone())));
+        let tls = (!options.clear).then(|| authority.server()).transpose()?;
+        Ok(Self {
+            books,
+            server: Server::start(router, tls, options.port, !options.only_v4)?,
+        })
+    }
+
+    /// URL of `path` at this bank.
+    pub fn url(&self, path: &str) -> String {
+        self.server.url(path)
+    }
+
+    /// Its port on `127.0.0.1` and `::1`.
+    pub fn port(&self) -> u16 {
+        self.server.port()
+    }
+
+    /// Every transfer it booked, oldest first.
+    pub fn ledger(&self) -> Vec<Booking> {
+        self.books.lock().clone()
+    }
+
+    /// How many transfers it booked.
+    pub fn payments(&self) -> usize {
+        self.books.lock().len()
+    }
+
+    /// HTTP requests it received so far.
+    pub fn requests(&self) -> usize {
+        self.server.requests()
+    }
+
+    /// From now on transfers are booked and their answers wait for [`Self::release_answers`].
+    pub fn hold_answers(&self) {
+        self.books.pace.hold();
+    }
+
+    /// Lets the answers go.
+    pub fn release_answers(&self) {
+        self.books.pace.release();
+    }
+
+    /// Waits until `count` orders in all have reached the bank and were dealt with.
+    pub fn wait_for_orders(&self, count: usize) -> Result<()> {
+        self.books.pace.wait_for(count, Duration::from_secs(30))
+    }
+}
+
+/// An order to pay `amount` EUR to `to`, as a client writes it now: with a reference and a time of
+/// its own.
+pub fn order(to: &str, amount: u64) -> Result<String> {
+    let (reference, now) = (reference()?, jiff::Timestamp::now());
+    Ok(format!(
+        r#"{{"to": {}, "amount": {amount}, "currency": "EUR", "reference": "{reference}", "requested_at": "{now:.0}"}}"#,
+        Value::from(to)
+    ))
+}
+
+/// The same intent as [`order`], as a model writes it anew: another reference, another time, the keys
+/// in another order.
+pub fn rewritten_order(to: &str, amount: u64) -> Result<String> {
+    let (reference, now) = (reference()?, jiff::Timestamp::now());
+    Ok(format!(
+        r#"{{"requested_at": "{now:.0}", "reference": "{reference}", "currency": "EUR", "amount": {amount}, "to": {}}}"#,
+        Value::from(to)
+    ))
+}
+
+/// A reference as clients make them up.
+pub fn reference() -> Result<String> {
+    let mut bytes = [0; 16];
+    getrandom::fill(&mut bytes).map_err(|e| anyhow!("no randomness for a reference: {e}"))?;
+    let hex = hex::encode(bytes);
+    let parts = [0..8, 8..12, 12..16, 16..20, 20..32].map(|part| &hex[part]);
+    Ok(format!("pay-{}", parts.join("-")))
+}
+
+async fn transfer(State(books): State<Arc<Books>>, Json(order): Json<Order>) -> Response {
+    if order.to == CLOSED_ACCOUNT {
+        books.answer().await;
+        let problem = json!({"error": "account_closed", "to": order.to});
+        return (StatusCode::UNPROCESSABLE_ENTITY, Json(problem)).into_response();
+    }
+    let (booking, duplicate) = books.book(order);
+    books.answer().await;
+    let status = if duplicate {
+        StatusCode::OK
+    } else {
+        StatusCode::CREATED
+    };
+    let answer = json!({
+        "id": booking.id, "status": "booked", "duplicate": duplicate,
+        "to": booking.order.to, "amount": booking.order.amount,
+        "currency": booking.order.currency, "reference": booking.order.reference,
+    });
+    (status, Json(answer)).into_response()
+}
+
+async fn ledger(State(books): State<Arc<Books>>) -> Json<Value> {
+    let ledger = books.lock().clone();
+    Json(json!({"count": ledger.len(), "transfers": ledger}))
+}
+
+async fn balance(State(books): State<Arc<Books>>) -> Json<Value> {
+    Json(json!({"balance": books.balance(), "currency": "EUR"}))
+}
+
+/// Tells a client from which address its connection seems to come: its own, or a daemon's.
+async fn connection(Extension(Peer(peer)): Extension<Peer>) -> Json<Value> {
+    let peer: SocketAddr = peer;
+    Json(json!({"peer": peer.to_string()}))
+}
