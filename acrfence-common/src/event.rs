@@ -20,6 +20,8 @@ pub enum EventKind {
     Write = 6,
     /// [`RestoreEvent`]
     Restore = 7,
+    /// [`crate::GateEvent`], in a ring buffer of its own.
+    Gate = 8,
 }
 
 /// Starts every record.

@@ -31,6 +31,10 @@ pub struct Layout {
     pub task_mm: u32,
     /// `task_struct.files`
     pub task_files: u32,
+    /// `task_struct.ptrace`
+    pub task_ptrace: u32,
+    /// `task_struct.comm`
+    pub task_comm: u32,
     /// `signal_struct.live`
     pub signal_live: u32,
     /// `signal_struct.flags`
@@ -47,6 +51,8 @@ pub struct Layout {
     pub mm_env_end: u32,
     /// `linux_binprm.filename`
     pub binprm_filename: u32,
+    /// `linux_binprm.file`
+    pub binprm_file: u32,
     /// `files_struct.fdt`
     pub files_fdt: u32,
     /// `fdtable.fd`
@@ -57,6 +63,10 @@ pub struct Layout {
     pub file_inode: u32,
     /// `file.private_data`
     pub file_private_data: u32,
+    /// `file.f_path.dentry`
+    pub file_dentry: u32,
+    /// `dentry.d_name.name`
+    pub dentry_name: u32,
     /// `inode.i_mode`
     pub inode_mode: u32,
     /// `inode.i_ino`
@@ -87,5 +97,5 @@ pub struct Layout {
     pub unix_address_name: u32,
 }
 
-no_padding!(Layout = 39 * 4);
+no_padding!(Layout = 44 * 4);
 plain!(Layout);

@@ -6,6 +6,7 @@
 #![no_std]
 
 mod event;
+mod gate;
 mod layout;
 mod table;
 
@@ -13,6 +14,7 @@ pub use event::{
     ConnectEvent, EventHeader, EventKind, ExecEvent, ExecFlags, ExecHead, ExitEvent, ForkEvent,
     LargeExec, RestoreEvent, SmallExec, WriteEvent,
 };
+pub use gate::{GateConfig, GateEntry, GateEvent, GateOutcome, GateWhy, ProgramName};
 pub use layout::Layout;
 pub use table::{
     AgentLabel, Captures, Channel, Claim, ClientKey, Config, Counters, DropKey, DropReason,

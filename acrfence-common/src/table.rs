@@ -250,11 +250,13 @@ pub enum Sort {
     Write = 6,
     /// Use of the kernel's restore primitives.
     Restore = 7,
+    /// Processes of interest to the exec gate.
+    Gate = 8,
 }
 
 impl Sort {
     /// How many there are.
-    pub const COUNT: usize = 8;
+    pub const COUNT: usize = 9;
     /// All of them.
     pub const ALL: [Self; Self::COUNT] = [
         Self::Fork,
@@ -265,6 +267,7 @@ impl Sort {
         Self::Establish,
         Self::Write,
         Self::Restore,
+        Self::Gate,
     ];
 }
 

@@ -35,11 +35,11 @@ pub fn process_exec(ctx: BtfTracePointContext) -> i32 {
     0
 }
 
-struct Areas {
-    args: u64,
-    args_len: u64,
-    env: u64,
-    env_len: u64,
+pub struct Areas {
+    pub args: u64,
+    pub args_len: u64,
+    pub env: u64,
+    pub env_len: u64,
 }
 
 #[inline(always)]
@@ -53,7 +53,7 @@ fn report(task: Task, binprm: *const c_void, mine: &Tracked) -> Result<(), DropR
 }
 
 #[inline(always)]
-fn areas(task: Task) -> Option<Areas> {
+pub fn areas(task: Task) -> Option<Areas> {
     let mm = pointer(task, offset!(task_mm))?;
     let args: u64 = read(mm, offset!(mm_arg_start))?;
     let args_end: u64 = read(mm, offset!(mm_arg_end))?;

@@ -2,6 +2,7 @@
 //!
 //! - [`tree`]: who belongs to an agent (fork, exit), and the snapshot of all processes
 //! - [`exec`]: which program a tracked process starts
+//! - [`gate`]: stops a tracked process between exec and its first instruction
 //! - [`connect`]: sends tracked connections to the daemon
 //! - [`establish`]: tells the daemon whose connection it accepted
 //! - [`write`]: what crosses a boundary that is not fenced
@@ -19,6 +20,7 @@ mod connect;
 mod establish;
 mod exec;
 mod feature;
+mod gate;
 mod kernel;
 mod maps;
 mod restore;

@@ -1,7 +1,8 @@
 //! The maps, and what user space sets once at load.
 
 use acrfence_common::{
-    AgentLabel, Claim, ClientKey, Config, Counters, DropKey, Endpoint, Layout, Listener, Parentage,
+    AgentLabel, Claim, ClientKey, Config, Counters, DropKey, Endpoint, GateConfig, GateEntry,
+    Layout, Listener, Parentage, ProgramName,
     SocketRecord, Sort, Tracked, Traffic, TrafficKey,
 };
 use aya_ebpf::macros::map;
@@ -22,6 +23,8 @@ pub static LAYOUT: Layout = Layout {
     task_exit_code: 0,
     task_mm: 0,
     task_files: 0,
+    task_ptrace: 0,
+    task_comm: 0,
     signal_live: 0,
     signal_flags: 0,
     signal_group_exit_code: 0,
@@ -30,11 +33,14 @@ pub static LAYOUT: Layout = Layout {
     mm_env_start: 0,
     mm_env_end: 0,
     binprm_filename: 0,
+    binprm_file: 0,
     files_fdt: 0,
     fdtable_fd: 0,
     fdtable_max_fds: 0,
     file_inode: 0,
     file_private_data: 0,
+    file_dentry: 0,
+    dentry_name: 0,
     inode_mode: 0,
     inode_ino: 0,
     socket_sk: 0,
@@ -107,6 +113,34 @@ pub static TRAFFIC: HashMap<TrafficKey, Traffic> = HashMap::with_max_entries(327
 /// Agent index → name. Only user space uses it; it lives here to outlive the daemon.
 #[map]
 pub static AGENTS: HashMap<u32, AgentLabel> = HashMap::with_max_entries(4096, 0);
+
+/// One entry.
+#[map]
+pub static GATE_CONFIG: Array<GateConfig> = Array::with_max_entries(1, 0);
+
+/// Agent → what its processes are stopped for.
+#[map]
+pub static GATE_AGENTS: HashMap<u32, u32> = HashMap::with_max_entries(4096, 0);
+
+/// Programs that policy names.
+#[map]
+pub static GATE_COMMANDS: HashMap<ProgramName, u32> = HashMap::with_max_entries(1024, 0);
+
+/// Programs (by `comm`) whose children are not stopped for their pipes: shells make pipelines.
+#[map]
+pub static GATE_SHELLS: HashMap<ProgramName, u32> = HashMap::with_max_entries(256, 0);
+
+/// Tgid → where it is. Entries last as long as their processes.
+#[map]
+pub static GATES: HashMap<u32, GateEntry> = HashMap::with_max_entries(32768, 0);
+
+/// Processes of interest, for user space.
+#[map]
+pub static GATE_QUEUE: RingBuf = RingBuf::with_byte_size(1 << 20, 0);
+
+/// Text that a hook looks at; too large for its stack.
+#[map]
+pub static GATE_TEXT: PerCpuArray<[u8; 4096]> = PerCpuArray::with_max_entries(1, 0);
 
 /// The configuration, copied field by field where it is used.
 #[inline(always)]

@@ -14,6 +14,7 @@ use aya_ebpf::programs::BtfTracePointContext;
 use aya_log_ebpf::warn;
 
 use crate::account;
+use crate::gate;
 use crate::kernel::{self, Task, current_tgid, current_tid, pointer, process_start, read};
 use crate::maps::{CONFIG, EVENTS, PARENTS, TRACKED, config, offset};
 
@@ -97,8 +98,10 @@ pub fn process_exit(ctx: BtfTracePointContext) -> i32 {
             // SAFETY: array entries live as long as the map.
             unsafe { (*config).daemon_alive = 0 };
         }
+        gate::unserved();
         return 0;
     }
+    gate::ended(tgid);
     account::seen(Sort::Exit);
     let Some(mut entry) = EVENTS.reserve::<ExitEvent>(0) else {
         account::dropped(Sort::Exit, DropReason::RingFull, mine.agent);

@@ -18,6 +18,7 @@ pub mod http;
 mod listener;
 pub mod mcp;
 mod opaque;
+pub mod process;
 mod refusal;
 pub mod sniff;
 mod stream;
@@ -29,7 +30,7 @@ pub use listener::{Boundary, Handle};
 use std::net::SocketAddr;
 
 use crate::effect::LogError;
-use crate::words::{EffectId, Ending, Origin, Refusal, Response, ToolCall};
+use crate::words::{EffectId, Ending, Origin, ProcessIdentity, Refusal, Response, ToolCall};
 
 /// Who is at the other end of an accepted connection.
 #[derive(Clone, Debug)]
@@ -52,6 +53,14 @@ pub trait Callers: Send + Sync + 'static {
 pub trait Arbiter: Send + Sync + 'static {
     /// Decides a call. May wait for a person or a running twin.
     async fn admit(&self, call: ToolCall) -> Admission;
+
+    /// Decides a call that a process of the agent's own tree carries out (a stdio server, a gated
+    /// command): what `inside` and its descendants do while it runs belongs to it (DESIGN.md §9,
+    /// nested boundaries).
+    async fn admit_inside(&self, call: ToolCall, inside: ProcessIdentity) -> Admission {
+        let _ = inside;
+        self.admit(call).await
+    }
 
     /// Decides whether bytes that are no HTTP may flow, before anything is sent upstream.
     async fn admit_opaque(&self, flow: &OpaqueFlow) -> Result<(), Refusal>;
@@ -151,4 +160,6 @@ pub enum TroubleKind {
     ClientCertificateWanted,
     /// The agent sent something that is no valid TLS or HTTP, or that must be refused.
     BadRequest,
+    /// A stdio server or command could not be stopped at its exec.
+    NotGated,
 }

@@ -8,10 +8,12 @@ mod doctor;
 mod effects;
 pub mod judge;
 mod log;
+pub mod mcp;
 mod output;
 mod restore;
 mod run;
 mod status;
+mod warden;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -101,10 +103,13 @@ enum Command {
     Judge(judge::JudgeArgs),
     /// Say what this machine gives and what is lost without it. Needs root, no daemon.
     Doctor(doctor::Doctor),
+    Mcp(mcp::Mcp),
     /// Run the daemon.
     Daemon(daemon::Run),
     /// Print a completion script for a shell.
     Completions(completions::Completions),
+    #[command(hide = true)]
+    GateWarden(warden::GateWarden),
 }
 
 /// Runs the command line. Prints an error as one sentence; see `docs/cli.md` for exit statuses.
@@ -115,6 +120,11 @@ pub fn main() -> ExitCode {
         // These leave the process or need a runtime of their own.
         Command::Run(args) => run::run(&global, args),
         Command::Daemon(args) => return daemon::run(&global, args),
+        Command::Mcp(args) => match args.run(&global) {
+            Ok(code) => return code,
+            Err(error) => Err(error),
+        },
+        Command::GateWarden(args) => args.run(),
         Command::Completions(args) => completions::run(args),
         other => on_runtime(answer(global, other)),
     };
@@ -158,7 +168,11 @@ async fn answer(global: Global, command: Command) -> anyhow::Result<()> {
         }
         Command::Doctor(args) => doctor::run(&global, args).await,
         Command::Log(args) => log::run(&client, &global, args).await,
-        Command::Run(_) | Command::Daemon(_) | Command::Completions(_) => Ok(()),
+        Command::Run(_)
+        | Command::Daemon(_)
+        | Command::Completions(_)
+        | Command::Mcp(_)
+        | Command::GateWarden(_) => Ok(()),
     }
 }
 

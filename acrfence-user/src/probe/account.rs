@@ -183,6 +183,7 @@ fn sort_name(sort: Sort) -> &'static str {
         Sort::Establish => "establish",
         Sort::Write => "write",
         Sort::Restore => "restore",
+        Sort::Gate => "gate",
     }
 }
 

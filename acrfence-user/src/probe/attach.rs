@@ -78,6 +78,10 @@ impl Probe {
             config.daemon_netns = netns;
             config.cgroup = cgroup_id;
         })?;
+        maps.configure_gate(acrfence_common::GateConfig {
+            served: 0,
+            open_when_down: u32::from(settings.daemon_down == DaemonDown::Open),
+        })?;
         maps.parents.clear()?;
         maps.listeners.clear()?;
         // Connections to a daemon that is gone are not ours to accept.

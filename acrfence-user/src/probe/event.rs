@@ -291,7 +291,7 @@ fn unix_name(name: &[u8]) -> Option<String> {
 }
 
 /// Reads a `T` from the start of a record.
-fn start_of<T: aya::Pod>(record: &[u8]) -> Option<T> {
+pub(super) fn start_of<T: aya::Pod>(record: &[u8]) -> Option<T> {
     let bytes = record.get(..size_of::<T>())?;
     // SAFETY: `Pod` types are valid for every bit pattern, and there are enough bytes.
     Some(unsafe { bytes.as_ptr().cast::<T>().read_unaligned() })
@@ -390,7 +390,7 @@ mod tests {
     proptest! {
         #[test]
         fn no_record_makes_it_panic(
-            kind in 0u32..9,
+            kind in 0u32..10,
             mut rest in proptest::collection::vec(any::<u8>(), 0..6000),
         ) {
             let mut record = kind.to_ne_bytes().to_vec();

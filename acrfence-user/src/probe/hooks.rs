@@ -34,6 +34,12 @@ pub const HOOKS: &[Hook] = &[
     required("process_fork", Point::Btf("sched_process_fork")),
     required("process_exec", Point::Btf("sched_process_exec")),
     required("process_exit", Point::Btf("sched_process_exit")),
+    Hook {
+        program: "process_gate",
+        point: Point::Btf("sched_process_exec"),
+        lost: Some("stdio servers and commands of agents are not fenced"),
+        watches_writes: false,
+    },
     required("tcp_life", Point::Cgroup(3)),
     required("sock_release", Point::Cgroup(34)),
     required("tcp_getpeername4", Point::Cgroup(29)),

@@ -1,8 +1,8 @@
 //! The kernel's maps, typed.
 
 use acrfence_common::{
-    AgentLabel, Claim, ClientKey, Config, Counters, DropKey, Endpoint, Listener, Parentage,
-    SocketRecord, Tracked, Traffic, TrafficKey,
+    AgentLabel, Claim, ClientKey, Config, Counters, DropKey, Endpoint, GateConfig, GateEntry,
+    Listener, Parentage, ProgramName, SocketRecord, Tracked, Traffic, TrafficKey,
 };
 use aya::maps::{Array, HashMap, MapData, MapError, PerCpuArray, RingBuf};
 use aya::{Ebpf, Pod};
@@ -11,7 +11,7 @@ use parking_lot::Mutex;
 use super::ProbeError;
 
 /// Every map that outlives a daemon, by name. `EVENTS` is among them.
-pub const PINNED: [&str; 12] = [
+pub const PINNED: [&str; 18] = [
     "EVENTS",
     "TRACKED",
     "PARENTS",
@@ -24,6 +24,12 @@ pub const PINNED: [&str; 12] = [
     "DROPS",
     "TRAFFIC",
     "AGENTS",
+    "GATE_CONFIG",
+    "GATE_AGENTS",
+    "GATE_COMMANDS",
+    "GATE_SHELLS",
+    "GATES",
+    "GATE_QUEUE",
 ];
 
 /// A hash map of the kernel that many threads use.
@@ -105,6 +111,13 @@ pub struct Maps {
     pub drops: Table<DropKey, u64>,
     pub traffic: Table<TrafficKey, Traffic>,
     pub agents: Table<u32, AgentLabel>,
+    pub gate_agents: Table<u32, u32>,
+    pub gate_commands: Table<ProgramName, u32>,
+    pub gate_shells: Table<ProgramName, u32>,
+    pub gates: Table<u32, GateEntry>,
+    /// Until somebody serves the gate.
+    pub gate_queue: Mutex<Option<RingBuf<MapData>>>,
+    gate_config: Mutex<Array<MapData, GateConfig>>,
     config: Mutex<Array<MapData, Config>>,
     counters: PerCpuArray<MapData, Counters>,
 }
@@ -122,6 +135,18 @@ impl Maps {
             drops: table(ebpf, "DROPS")?,
             traffic: table(ebpf, "TRAFFIC")?,
             agents: table(ebpf, "AGENTS")?,
+            gate_agents: table(ebpf, "GATE_AGENTS")?,
+            gate_commands: table(ebpf, "GATE_COMMANDS")?,
+            gate_shells: table(ebpf, "GATE_SHELLS")?,
+            gates: table(ebpf, "GATES")?,
+            gate_queue: Mutex::new(Some(
+                RingBuf::try_from(take(ebpf, "GATE_QUEUE")?)
+                    .map_err(|e| unusable("GATE_QUEUE", &e))?,
+            )),
+            gate_config: Mutex::new(
+                Array::try_from(take(ebpf, "GATE_CONFIG")?)
+                    .map_err(|e| unusable("GATE_CONFIG", &e))?,
+            ),
             config: Mutex::new(
                 Array::try_from(take(ebpf, "CONFIG")?).map_err(|e| unusable("CONFIG", &e))?,
             ),
@@ -151,6 +176,14 @@ impl Maps {
         array
             .set(0, config, 0)
             .map_err(|error| failed("the kernel's configuration could not be written", error))
+    }
+
+    /// Sets how the gate works.
+    pub fn configure_gate(&self, config: GateConfig) -> Result<(), ProbeError> {
+        self.gate_config
+            .lock()
+            .set(0, config, 0)
+            .map_err(|error| failed("the gate's configuration could not be written", error))
     }
 
     /// The accounts of one sort, summed up over the CPUs.

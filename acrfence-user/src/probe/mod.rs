@@ -26,6 +26,7 @@ mod connections;
 mod doctor;
 mod error;
 mod event;
+mod gate;
 mod hooks;
 mod kernel_log;
 mod layout;
@@ -45,7 +46,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use acrfence_common::Listener;
-pub use acrfence_common::{Captures, Channel, DropReason, Primitive, Sort, Treatment};
+pub use acrfence_common::{
+    Captures, Channel, DropReason, GateOutcome, GateWhy, Primitive, Sort, Treatment,
+};
 use aya::Ebpf;
 use parking_lot::Mutex;
 use tokio::sync::broadcast;
@@ -56,6 +59,7 @@ pub use connections::OpenConnection;
 pub use doctor::{Check, Report, State, doctor};
 pub use error::ProbeError;
 pub use event::{Execution, ExitStatus, ProbeEvent, What, Write};
+pub use gate::{Abandoned, GateQueue, Gated, Standing};
 pub use stream::{Events, Received};
 pub use table::Process;
 pub use track::Membership;
@@ -247,5 +251,9 @@ impl Drop for Probe {
     fn drop(&mut self) {
         // Fails only when the map is gone, and then so are the hooks.
         let _ = self.maps.configure(|config| config.daemon_alive = 0);
+        let _ = self.maps.configure_gate(acrfence_common::GateConfig {
+            served: 0,
+            open_when_down: u32::from(self.settings.daemon_down == DaemonDown::Open),
+        });
     }
 }

@@ -1,0 +1,311 @@
+//! The exec gate: a tracked process of interest is stopped after its exec and before its first
+//! instruction, and user space is told.
+//!
+//! Of interest is a process whose input and output are pipes or unix sockets that its parent made
+//! for it (it may be a stdio server), one whose program policy names, and one whose environment
+//! lacks the marker. All of that can be read just after a successful exec, and nothing can change
+//! in between.
+//!
+//! Nobody is stopped who would not be let go: without a daemon that serves the gate, a process of
+//! interest is killed or runs, as policy says.
+
+use core::ffi::c_void;
+
+use acrfence_common::{
+    DropReason, EXEMPT, EventKind, GateEntry, GateEvent, GateOutcome, GateWhy, ProgramName, Sort,
+    Tracked,
+};
+use aya_ebpf::helpers::generated::{
+    bpf_probe_read_kernel_str, bpf_probe_read_user_str, bpf_send_signal,
+};
+use aya_ebpf::macros::btf_tracepoint;
+use aya_ebpf::programs::BtfTracePointContext;
+
+use crate::account;
+use crate::exec;
+use crate::kernel::{self, Task, current_tgid, pointer, process_start, read};
+use crate::maps::{
+    GATE_AGENTS, GATE_COMMANDS, GATE_CONFIG, GATE_QUEUE, GATE_SHELLS, GATE_TEXT, GATES, offset,
+};
+
+/// `sched_process_exec(task, old_pid, bprm)`: the new program is in place and has not run yet.
+#[btf_tracepoint(function = "sched_process_exec")]
+pub fn process_gate(ctx: BtfTracePointContext) -> i32 {
+    let Some(mine) = kernel::tracked() else {
+        return 0;
+    };
+    if mine.agent == EXEMPT {
+        return 0;
+    }
+    // SAFETY: the value is copied.
+    let Some(wanted) = (unsafe { GATE_AGENTS.get(mine.agent) }).copied() else {
+        return 0;
+    };
+    let done = passed(&mine);
+    let why = interest(ctx.arg(0), ctx.arg(2), wanted & !done);
+    if why != 0 {
+        account::seen(Sort::Gate);
+        match at_gate(ctx.arg(0), &mine, why, done) {
+            Ok(()) => account::submitted(Sort::Gate),
+            Err(reason) => account::dropped(Sort::Gate, reason, mine.agent),
+        }
+    }
+    0
+}
+
+/// The daemon has ended: nobody is stopped any more.
+#[inline(always)]
+pub fn unserved() {
+    if let Some(config) = GATE_CONFIG.get_ptr_mut(0) {
+        // SAFETY: array entries live as long as the map.
+        unsafe { (*config).served = 0 };
+    }
+}
+
+/// A tracked process has ended.
+#[inline(always)]
+pub fn ended(tgid: u32) {
+    let _ = GATES.remove(tgid);
+}
+
+/// What the running process went through the gate for already, in a program before this one.
+#[inline(always)]
+fn passed(mine: &Tracked) -> u32 {
+    // SAFETY: the value is copied.
+    match unsafe { GATES.get(current_tgid()) } {
+        Some(entry) if entry.start_ns == mine.start_ns => entry.done,
+        _ => 0,
+    }
+}
+
+/// Why the running process is of interest, among `wanted` reasons.
+#[inline(always)]
+fn interest(task: Task, binprm: *const c_void, wanted: u32) -> u32 {
+    let mut why = 0;
+    if wanted & GateWhy::STDIO != 0 && has_pipes_of_its_own(task) == Some(true) {
+        why |= GateWhy::STDIO;
+    }
+    if wanted & GateWhy::COMMAND != 0 && is_named(binprm) == Some(true) {
+        why |= GateWhy::COMMAND;
+    }
+    if wanted & GateWhy::ENVIRONMENT != 0 && lacks_marker(task) == Some(true) {
+        why |= GateWhy::ENVIRONMENT;
+    }
+    why
+}
+
+/// Stops the running process, or does what policy says where that cannot be.
+#[inline(always)]
+fn at_gate(task: Task, mine: &Tracked, why: u32, done: u32) -> Result<(), DropReason> {
+    let Some(config) = GATE_CONFIG.get(0) else {
+        return Err(DropReason::Unreadable);
+    };
+    let Some(mut entry) = GATE_QUEUE.reserve::<GateEvent>(0) else {
+        // Not told of is not stopped: nobody would let it go.
+        refuse(config.open_when_down, why);
+        return Err(DropReason::RingFull);
+    };
+    let header = kernel::header(EventKind::Gate, Some(mine));
+    let outcome = if config.served == 0 {
+        refuse(config.open_when_down, why)
+    } else if read::<u32>(task, offset!(task_ptrace)).unwrap_or(0) != 0 {
+        GateOutcome::Traced
+    } else {
+        stop(mine, why, done, header.at_ns)
+    };
+    let parent = pointer(task, offset!(task_real_parent)).unwrap_or(core::ptr::null());
+    entry.write(GateEvent {
+        header,
+        parent_start_ns: process_start(parent).unwrap_or(0),
+        parent: read(parent, offset!(task_tgid)).unwrap_or(0),
+        why,
+        outcome: outcome as u32,
+        zero: 0,
+    });
+    entry.submit(0);
+    Ok(())
+}
+
+#[inline(always)]
+fn stop(mine: &Tracked, why: u32, done: u32, at_ns: u64) -> GateOutcome {
+    let entry = GateEntry {
+        start_ns: mine.start_ns,
+        at_ns,
+        agent: mine.agent,
+        why,
+        done,
+        at_gate: 1,
+    };
+    // Noted before it stops: whoever comes after this daemon finds it.
+    if GATES.insert(current_tgid(), entry, 0).is_ok() {
+        // SAFETY: a number.
+        if unsafe { bpf_send_signal(SIGSTOP) } == 0 {
+            return GateOutcome::Stopped;
+        }
+        let _ = GATES.remove(current_tgid());
+    }
+    let open = GATE_CONFIG.get(0).map_or(0, |config| config.open_when_down);
+    refuse(open, why)
+}
+
+/// Kills the running process, or lets it run where policy says so or nothing but its environment
+/// was of interest.
+#[inline(always)]
+fn refuse(open: u32, why: u32) -> GateOutcome {
+    if open != 0 || why == GateWhy::ENVIRONMENT {
+        return GateOutcome::Passed;
+    }
+    // SAFETY: a number. Should it fail, nothing else could be done.
+    unsafe { bpf_send_signal(SIGKILL) };
+    GateOutcome::Killed
+}
+
+const SIGKILL: u32 = 9;
+const SIGSTOP: u32 = 19;
+
+/// Whether input and output are pipes or unix sockets, and others than its parent's own: then its
+/// parent made them for it. A shell makes them for pipelines, which are not servers.
+#[inline(always)]
+fn has_pipes_of_its_own(task: Task) -> Option<bool> {
+    let files = pointer(task, offset!(task_files))?;
+    let input = channel(files, 0)?;
+    let output = channel(files, 1)?;
+    let parent = pointer(task, offset!(task_real_parent))?;
+    if is_shell(parent) {
+        return Some(false);
+    }
+    let files = pointer(parent, offset!(task_files)).unwrap_or(core::ptr::null());
+    Some(file(files, 0) != input && file(files, 1) != output)
+}
+
+/// The open file of a descriptor that is a pipe or a unix socket.
+#[inline(always)]
+fn channel(files: *const c_void, number: usize) -> Option<*const c_void> {
+    const S_IFMT: u16 = 0o170_000;
+    const S_IFIFO: u16 = 0o010_000;
+    const S_IFSOCK: u16 = 0o140_000;
+    const AF_UNIX: u16 = 1;
+
+    let file = file(files, number);
+    let inode = pointer(file, offset!(file_inode))?;
+    let format = read::<u16>(inode, offset!(inode_mode))? & S_IFMT;
+    if format == S_IFIFO {
+        return Some(file);
+    }
+    if format != S_IFSOCK {
+        return None;
+    }
+    let socket = pointer(file, offset!(file_private_data))?;
+    let sock = pointer(socket, offset!(socket_sk))?;
+    (read::<u16>(sock, offset!(sock_family))? == AF_UNIX).then_some(file)
+}
+
+/// The open file of a descriptor; null when there is none.
+#[inline(always)]
+fn file(files: *const c_void, number: usize) -> *const c_void {
+    let found = pointer(files, offset!(files_fdt)).and_then(|table| {
+        if number as u32 >= read::<u32>(table, offset!(fdtable_max_fds))? {
+            return None;
+        }
+        let slots = pointer(table, offset!(fdtable_fd))?;
+        pointer(slots, number * size_of::<usize>())
+    });
+    // Not an option: comparing two of them, the compiler reads what the verifier takes for unset.
+    found.unwrap_or(core::ptr::null())
+}
+
+#[inline(always)]
+fn is_shell(task: Task) -> bool {
+    let mut name = ProgramName { bytes: [0; 32] };
+    let comm = task.cast::<u8>().wrapping_add(offset!(task_comm));
+    // SAFETY: the helper checks the address; the destination holds 32 bytes, and `comm` 16.
+    let length = unsafe {
+        bpf_probe_read_kernel_str((&raw mut name.bytes).cast(), 16, comm.cast())
+    };
+    length > 0 && GATE_SHELLS.get_ptr(name).is_some()
+}
+
+/// Whether policy names the program: by the name it was started by, or by that of its file (a link
+/// may be called anything).
+#[inline(always)]
+fn is_named(binprm: *const c_void) -> Option<bool> {
+    let file = pointer(binprm, offset!(binprm_file))?;
+    let dentry = pointer(file, offset!(file_dentry))?;
+    if is_command(pointer(dentry, offset!(dentry_name))?) {
+        return Some(true);
+    }
+    let path = pointer(binprm, offset!(binprm_filename))?;
+    let start = base_name(path)?;
+    Some(is_command(path.cast::<u8>().wrapping_add(start).cast()))
+}
+
+/// Where the last part of a path begins.
+#[inline(always)]
+fn base_name(path: *const c_void) -> Option<usize> {
+    let text = GATE_TEXT.get_ptr_mut(0)?;
+    // SAFETY: the helper checks the address; the text holds more than that.
+    let length = unsafe { bpf_probe_read_kernel_str(text.cast(), LONGEST_PATH as u32, path) };
+    if length <= 0 {
+        return None;
+    }
+    // SAFETY: a map value that only this CPU uses while the program runs. The start is kept in it
+    // as well: of what lies there the verifier believes nothing, and so need not follow the loop
+    // once for every place where a slash may be.
+    unsafe {
+        let start = text.cast::<u16>().add(LONGEST_PATH);
+        start.write_volatile(0);
+        for at in 0..LONGEST_PATH {
+            let byte = text.cast::<u8>().add(at).read();
+            if byte == 0 {
+                break;
+            }
+            if byte == b'/' {
+                start.write_volatile(at as u16 + 1);
+            }
+        }
+        Some(usize::from(start.read_volatile()) & (LONGEST_PATH - 1))
+    }
+}
+
+#[inline(always)]
+fn is_command(name: *const c_void) -> bool {
+    let mut program = ProgramName { bytes: [0; 32] };
+    // A longer name is cut; user space looks at the whole of it.
+    // SAFETY: the helper checks the address; the destination holds 32 bytes.
+    let length =
+        unsafe { bpf_probe_read_kernel_str((&raw mut program.bytes).cast(), 32, name) };
+    length > 0 && GATE_COMMANDS.get_ptr(program).is_some()
+}
+
+const LONGEST_PATH: usize = 256;
+
+/// Whether no variable of the environment is the marker. Beyond [`MOST_VARIABLES`] it is not
+/// looked for, and then taken to be there.
+#[inline(always)]
+fn lacks_marker(task: Task) -> Option<bool> {
+    let text = GATE_TEXT.get_ptr_mut(0)?;
+    let areas = exec::areas(task)?;
+    let mut at = areas.env;
+    let end = areas.env + areas.env_len;
+    for _ in 0..MOST_VARIABLES {
+        if at >= end {
+            return Some(true);
+        }
+        // SAFETY: the helper checks the address; the text holds 4096 bytes.
+        let length = unsafe { bpf_probe_read_user_str(text.cast(), 4096, at as *const c_void) };
+        if length <= 0 {
+            return None;
+        }
+        // SAFETY: a map value that only this CPU uses while the program runs.
+        let bytes = unsafe { &*text };
+        if bytes[..MARKER.len()] == MARKER {
+            return Some(false);
+        }
+        at += length as u64;
+    }
+    Some(false)
+}
+
+const MOST_VARIABLES: usize = 256;
+/// Start of the variable that says that the others are there.
+const MARKER: [u8; 9] = *b"ACRFENCE=";

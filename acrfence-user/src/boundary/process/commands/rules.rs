@@ -1,0 +1,366 @@
+//! The rules: by program, subcommand and flags.
+
+use serde::Deserialize;
+
+use super::sql;
+use super::words::{Words, has_flag, values};
+use crate::words::Body;
+
+/// A kind of command that is gated, or, with `gate = false`, one that is not.
+///
+/// Every condition that is given must hold.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Rule {
+    /// Names of programs, without directory.
+    pub program: Vec<String>,
+    /// The command says one of these (`push`, `rollout restart`); none given: whatever it says.
+    pub subcommand: Vec<String>,
+    /// Not when the command says one of these.
+    pub except: Vec<String>,
+    /// One of its words, wherever it stands, is one of these.
+    pub word: Vec<String>,
+    /// One of its words contains one of these.
+    pub argument: Vec<String>,
+    /// One of these options is given; none given: whatever is given.
+    pub with: Vec<String>,
+    /// Not when one of these options is given.
+    pub unless: Vec<String>,
+    /// Options whose value is the next word.
+    pub value_flags: Vec<String>,
+    /// Whether subcommands are the same in capitals.
+    pub ignore_case: bool,
+    /// Whether what it reads from standard input says what it does.
+    pub stdin: bool,
+    /// Options whose values are SQL: statements that only read are not gated.
+    pub sql: Vec<String>,
+    /// Whether such a command is gated; the first rule that fits decides.
+    pub gate: Option<bool>,
+}
+
+/// Rules in the order in which they are asked.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Rules(Vec<Rule>);
+
+/// Why rules are no rules.
+#[derive(Debug, thiserror::Error)]
+pub enum RulesError {
+    /// Not the right TOML.
+    #[error("the rules for commands cannot be read: {0}")]
+    Malformed(#[from] toml::de::Error),
+    /// A rule without a program would gate everything.
+    #[error("a rule for commands names no program; name one in `program`")]
+    NoProgram,
+    /// A program's name that the kernel's table does not take.
+    #[error(
+        "`{0}` cannot be gated: a program is named without its directory, in 1 to 31 bytes of UTF-8"
+    )]
+    Name(String),
+}
+
+/// The form of rules in a file.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct File {
+    #[serde(default)]
+    command: Vec<Rule>,
+}
+
+impl Rules {
+    /// What is gated unless policy says otherwise.
+    pub fn shipped() -> Self {
+        #[expect(
+            clippy::expect_used,
+            reason = "the text is part of this program, and a test reads it"
+        )]
+        Self::from_toml(include_str!("shipped.toml")).expect("the shipped rules")
+    }
+
+    /// Reads rules: an array `command` of tables.
+    pub fn from_toml(text: &str) -> Result<Self, RulesError> {
+        let file: File = toml::from_str(text)?;
+        Self::new(file.command)
+    }
+
+    /// These rules.
+    pub fn new(rules: Vec<Rule>) -> Result<Self, RulesError> {
+        for rule in &rules {
+            if rule.program.is_empty() {
+                return Err(RulesError::NoProgram);
+            }
+            for name in &rule.program {
+                if name.is_empty() || name.len() > 31 || name.contains('/') {
+                    return Err(RulesError::Name(name.clone()));
+                }
+            }
+        }
+        Ok(Self(rules))
+    }
+
+    /// These rules, and behind them others.
+    pub fn before(mut self, others: Self) -> Self {
+        self.0.extend(others.0);
+        self
+    }
+
+    /// Names of all programs that some rule gates: what the kernel must stop.
+    pub fn programs(&self) -> impl Iterator<Item = &str> {
+        self.0
+            .iter()
+            .filter(|rule| rule.gate != Some(false))
+            .flat_map(|rule| &rule.program)
+            .map(String::as_str)
+    }
+
+    /// The rule that gates a command, if one does. `argv` begins with the program as it was named;
+    /// see [`Self::command_line`].
+    pub fn gating(&self, argv: &[String]) -> Option<&Rule> {
+        let (program, arguments) = argv.split_first()?;
+        let program = base_name(program);
+        self.0
+            .iter()
+            .find(|rule| rule.fits(program, arguments))
+            .filter(|rule| rule.gate != Some(false))
+    }
+
+    /// The command line as it was meant, when it is that of a program some rule names.
+    ///
+    /// `argv` is what the process has: for a script the kernel put its interpreter before it, and
+    /// `argv[0]` may be anything. `started` is the path that was executed, `file` the program file
+    /// that runs.
+    pub fn command_line(&self, argv: &[String], started: &str, file: &str) -> Option<Vec<String>> {
+        // An interpreter and one argument of it may stand before a script.
+        const LATEST: usize = 2;
+        let is_known = |name: &str| self.0.iter().any(|rule| rule.names(base_name(name)));
+        let program = [started, file].into_iter().find(|name| is_known(name))?;
+        let script = (1..=LATEST).find(|&at| {
+            base_name(file) != base_name(started) && argv.get(at).is_some_and(|w| w == started)
+        });
+        let arguments = argv.iter().skip(script.unwrap_or(0) + 1);
+        Some(
+            std::iter::once(program.to_owned())
+                .chain(arguments.cloned())
+                .collect(),
+        )
+    }
+}
+
+impl Rule {
+    /// Whether a command that this rule gates says nothing but SQL that reads.
+    pub fn only_reads(&self, argv: &[String], stdin: Option<&Body>) -> bool {
+        if self.sql.is_empty() {
+            return false;
+        }
+        let arguments = argv.get(1..).unwrap_or_default();
+        // What a file says is not looked at.
+        if ["-f", "--file"]
+            .iter()
+            .any(|flag| !values(arguments, &[(*flag).to_owned()]).is_empty())
+        {
+            return false;
+        }
+        let statements = values(arguments, &self.sql);
+        match (&statements[..], stdin) {
+            ([], Some(body)) if body.is_whole() && !body.kept.is_empty() => {
+                std::str::from_utf8(&body.kept).is_ok_and(sql::only_reads)
+            }
+            ([], _) => false,
+            (statements, _) => statements.iter().all(|text| sql::only_reads(text)),
+        }
+    }
+
+    fn names(&self, program: &str) -> bool {
+        self.program.iter().any(|name| name == program)
+    }
+
+    fn fits(&self, program: &str, arguments: &[String]) -> bool {
+        if !self.names(program) {
+            return false;
+        }
+        let words = Words::of(arguments, &self.value_flags);
+        let case = self.ignore_case;
+        let any = |list: &[String], holds: &dyn Fn(&str) -> bool| {
+            list.is_empty() || list.iter().any(|item| holds(item))
+        };
+        any(&self.subcommand, &|wanted| words.begin_with(wanted, case))
+            && any(&self.word, &|wanted| words.contain(wanted))
+            && any(&self.argument, &|part| {
+                arguments.iter().any(|word| word.contains(part))
+            })
+            && any(&self.with, &|flag| has_flag(arguments, flag))
+            && !self
+                .except
+                .iter()
+                .any(|wanted| words.surely_begin_with(wanted, case))
+            && !self.unless.iter().any(|flag| has_flag(arguments, flag))
+    }
+}
+
+fn base_name(path: &str) -> &str {
+    path.rsplit('/').next().unwrap_or(path)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn argv(line: &str) -> Vec<String> {
+        line.split(' ').map(str::to_owned).collect()
+    }
+
+    #[test]
+    fn what_acts_outside_is_gated() {
+        let rules = Rules::shipped();
+        for line in [
+            "git push",
+            "/usr/bin/git -C /src push origin main",
+            "git -c core.sshCommand=x push --force",
+            // An option nobody here knows, which may take a value.
+            "git --frobnicate x push",
+            "ssh host uptime",
+            "rsync -a dir host:dir",
+            "psql",
+            "psql -f load.sql",
+            "redis-cli -h db SET a 1",
+            "redis-cli --odd get x",
+            "sendmail -t",
+            "systemctl --user restart bank",
+            "service bank restart",
+            "kubectl -n prod rollout restart deployment/bank",
+            "kubectl apply -f x.yaml",
+            "helm upgrade bank ./chart",
+            "terraform -chdir=infra apply -auto-approve",
+            "docker --context far push bank:1",
+            "docker image push bank:1",
+            "npm publish",
+            "cargo publish",
+            "twine upload dist/x",
+            "crontab -",
+        ] {
+            assert!(rules.gating(&argv(line)).is_some(), "{line}");
+        }
+    }
+
+    #[test]
+    fn what_reads_or_stays_here_is_not() {
+        let rules = Rules::shipped();
+        for line in [
+            "git status",
+            "git log --grep push",
+            "git commit -m push",
+            "git push --dry-run",
+            "git stash push",
+            "rsync -a one two",
+            "psql --version",
+            "redis-cli GET a",
+            "redis-cli config get maxmemory",
+            "systemctl status bank",
+            "service bank status",
+            "kubectl get pods",
+            "kubectl apply -f x.yaml --dry-run=server",
+            "kubectl rollout status deployment/bank",
+            "terraform plan",
+            "docker build .",
+            "docker run bank",
+            "npm install",
+            "npm run publish",
+            "cargo build",
+            "crontab -l",
+            "ls push",
+        ] {
+            assert_eq!(rules.gating(&argv(line)), None, "{line}");
+        }
+    }
+
+    #[test]
+    fn scripts_and_links_are_seen_through() {
+        let rules = Rules::shipped();
+        let line = |words: &str, started: &str, file: &str| {
+            rules
+                .command_line(&argv(words), started, file)
+                .map(|argv| argv.join(" "))
+        };
+        let psql = "/usr/bin/psql";
+        assert_eq!(
+            line("/usr/bin/perl -w /usr/bin/psql -c x", psql, "/usr/bin/perl").unwrap(),
+            "/usr/bin/psql -c x"
+        );
+        let npm = "/usr/bin/npm";
+        assert_eq!(
+            line(
+                "/usr/bin/env node /usr/bin/npm publish",
+                npm,
+                "/usr/bin/env"
+            )
+            .unwrap(),
+            "/usr/bin/npm publish"
+        );
+        let git = "/usr/bin/git";
+        assert_eq!(
+            line("odd push", "/tmp/odd", git).unwrap(),
+            "/usr/bin/git push"
+        );
+        assert_eq!(line("-x push", "git", git).unwrap(), "git push");
+        assert_eq!(line("git git push", "git", git).unwrap(), "git git push");
+        assert_eq!(line("ls ssh", "/bin/ls", "/bin/ls"), None);
+    }
+
+    #[test]
+    fn sql_that_only_reads_is_told_apart() {
+        let rules = Rules::shipped();
+        let reads = |line: &[&str], stdin: Option<&str>| {
+            let argv: Vec<String> = line.iter().map(|word| (*word).to_owned()).collect();
+            let stdin = stdin.map(|text| Body::whole(text.to_owned()));
+            rules
+                .gating(&argv)
+                .unwrap()
+                .only_reads(&argv, stdin.as_ref())
+        };
+        assert!(reads(&["psql", "-c", "SELECT 1"], None));
+        assert!(reads(&["psql", "-cSELECT 1", "--command=\\dt"], None));
+        assert!(reads(&["psql", "db"], Some("select * from t;\n")));
+        assert!(!reads(
+            &["psql", "-c", "SELECT 1", "-c", "DELETE FROM t"],
+            None
+        ));
+        assert!(!reads(&["psql", "-c", "SELECT 1", "-f", "x.sql"], None));
+        assert!(!reads(&["psql", "db"], None));
+        assert!(!reads(&["ssh", "host"], Some("select 1")));
+    }
+
+    #[test]
+    fn policy_comes_first() {
+        let own = "[[command]]\nprogram = ['git']\nargument = ['scratch']\ngate = false\n[[command]]\nprogram = ['pay']\n";
+        let rules = Rules::from_toml(own).unwrap().before(Rules::shipped());
+        assert_eq!(rules.gating(&argv("git push scratch")), None);
+        assert!(rules.gating(&argv("git push origin")).is_some());
+        assert!(rules.gating(&argv("pay 5")).is_some());
+        assert!(rules.programs().any(|name| name == "pay"));
+        for bad in [
+            "[[command]]\nsubcommand = ['x']",
+            "[[command]]\nprogram = ['/bin/x']",
+            "[[command]]\nprogram = ['x']\ncolour = 1",
+        ] {
+            assert!(Rules::from_toml(bad).is_err(), "{bad}");
+        }
+    }
+
+    proptest! {
+        /// Options before the subcommand, known or not, do not hide it.
+        #[test]
+        fn options_do_not_hide_what_is_said(
+            flags in prop::collection::vec(prop_oneof![
+                Just("-C dir"), Just("-c a=b"), Just("--no-pager"), Just("-p"), Just("--git-dir=x"),
+            ], 0..5),
+            unknown in prop::option::of("--[a-z]{4,8} [a-z]{1,5}"),
+        ) {
+            let mut line = vec!["git".to_owned()];
+            line.extend(flags.iter().map(|flag| flag.to_string()));
+            line.extend(unknown);
+            line.push("push origin".to_owned());
+            prop_assert!(Rules::shipped().gating(&argv(&line.join(" "))).is_some());
+        }
+    }
+}

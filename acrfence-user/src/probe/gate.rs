@@ -1,0 +1,283 @@
+//! The exec gate, as user space sees it: what is stopped, and who stands there.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::path::Path;
+
+use acrfence_common::{GateConfig, GateEntry, GateEvent, GateOutcome, ProgramName};
+use aya::maps::{Array, HashMap, Map, MapData, RingBuf};
+
+use super::{DaemonDown, Probe, ProbeError};
+use crate::words::ProcessIdentity;
+
+/// A process that the kernel found to be of interest at its exec.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Gated {
+    /// The process.
+    pub process: ProcessIdentity,
+    /// The agent's index.
+    pub agent: u32,
+    /// Its parent.
+    pub parent: ProcessIdentity,
+    /// Why: [`GateWhy`](super::GateWhy) bits.
+    pub why: u32,
+    /// What the kernel did with it.
+    pub outcome: GateOutcome,
+    /// When (nanoseconds since boot).
+    pub at_ns: u64,
+}
+
+/// A process that stands at the gate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Standing {
+    /// The process.
+    pub process: ProcessIdentity,
+    /// The agent's index.
+    pub agent: u32,
+    /// Why: [`GateWhy`](super::GateWhy) bits.
+    pub why: u32,
+    /// Since when (nanoseconds since boot).
+    pub since_ns: u64,
+}
+
+/// What the kernel tells of processes of interest, in order.
+pub struct GateQueue(RingBuf<MapData>);
+
+impl GateQueue {
+    /// The next, if there is one. Wait for more by polling the descriptor.
+    pub fn try_next(&mut self) -> Option<Gated> {
+        loop {
+            let record = self.0.next()?;
+            match read(&record) {
+                Some(gated) => return Some(gated),
+                None => tracing::error!(
+                    bytes = record.len(),
+                    "the gate reported something unknown; are hooks of another version in place?"
+                ),
+            }
+        }
+    }
+}
+
+impl AsFd for GateQueue {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+impl Probe {
+    /// Hands out the queue of the gate; from now on processes of interest are stopped. Once only:
+    /// an error when the kernel refuses the hook, or when somebody has the queue already.
+    pub fn serve_gate(&self) -> Result<GateQueue, ProbeError> {
+        let unusable = |why: &str| ProbeError::System {
+            what: "the exec gate cannot be served".into(),
+            source: io::Error::other(why.to_owned()),
+        };
+        if let Some((_, why)) = self
+            .refused
+            .iter()
+            .find(|(program, _)| *program == "process_gate")
+        {
+            return Err(unusable(why));
+        }
+        let queue = self
+            .maps
+            .gate_queue
+            .lock()
+            .take()
+            .ok_or_else(|| unusable("it is served already"))?;
+        self.configure_gate(true)?;
+        Ok(GateQueue(queue))
+    }
+
+    /// From now on nobody is stopped: processes of interest run or are killed, as
+    /// [`DaemonDown`] says.
+    pub fn leave_gate(&self) -> Result<(), ProbeError> {
+        self.configure_gate(false)
+    }
+
+    /// Says what processes of an agent are stopped for ([`GateWhy`](super::GateWhy) bits).
+    pub fn gate_agent(&self, agent: u32, why: u32) -> Result<(), ProbeError> {
+        if why == 0 {
+            return self.maps.gate_agents.remove(&agent).map(drop);
+        }
+        self.maps.gate_agents.set(&agent, &why)
+    }
+
+    /// Replaces the names of programs that are stopped as commands. Gives those that are too long
+    /// to be known.
+    pub fn gate_commands<'a>(
+        &self,
+        names: impl IntoIterator<Item = &'a str>,
+    ) -> Result<Vec<String>, ProbeError> {
+        replace(&self.maps.gate_commands, names)
+    }
+
+    /// Replaces the names of programs whose children are not stopped for their pipes.
+    pub fn gate_shells<'a>(
+        &self,
+        names: impl IntoIterator<Item = &'a str>,
+    ) -> Result<Vec<String>, ProbeError> {
+        replace(&self.maps.gate_shells, names)
+    }
+
+    /// A process has left the gate: it runs, and is not stopped again for `done`.
+    pub fn gate_passed(&self, process: ProcessIdentity, done: u32) -> Result<(), ProbeError> {
+        let Some(entry) = self.maps.gates.get(&process.tgid)? else {
+            return Ok(());
+        };
+        if entry.start_ns != process.start_ns {
+            return Ok(());
+        }
+        let entry = GateEntry {
+            done: entry.done | done,
+            at_gate: 0,
+            ..entry
+        };
+        self.maps.gates.set(&process.tgid, &entry)?;
+        // It may have ended meanwhile, and then nobody takes the entry out again.
+        if self.maps.tracked.get(&process.tgid)?.is_none() {
+            self.maps.gates.remove(&process.tgid)?;
+        }
+        Ok(())
+    }
+
+    /// Everybody who stands at the gate.
+    pub fn at_gate(&self) -> Result<Vec<Standing>, ProbeError> {
+        let mut standing: Vec<Standing> = self
+            .maps
+            .gates
+            .entries()?
+            .into_iter()
+            .filter_map(|(tgid, entry)| standing(tgid, &entry))
+            .collect();
+        standing.sort_by_key(|standing| standing.since_ns);
+        Ok(standing)
+    }
+
+    fn configure_gate(&self, served: bool) -> Result<(), ProbeError> {
+        self.maps.configure_gate(GateConfig {
+            served: u32::from(served),
+            open_when_down: u32::from(self.settings.daemon_down == DaemonDown::Open),
+        })
+    }
+}
+
+/// The gate of a daemon that is gone: what hooks and maps below a pin directory still hold.
+pub struct Abandoned {
+    config: Array<MapData, GateConfig>,
+    gates: HashMap<MapData, u32, GateEntry>,
+}
+
+impl Abandoned {
+    /// Opens it. Do so while the daemon lives: afterwards its pins may be taken away.
+    pub fn open(pin_directory: &Path) -> Result<Self, ProbeError> {
+        let open = |name: &str| {
+            MapData::from_pin(pin_directory.join(name)).map_err(|error| ProbeError::System {
+                what: format!("the gate's map {name} cannot be opened"),
+                source: io::Error::other(error.to_string()),
+            })
+        };
+        let unusable = |error: aya::maps::MapError| ProbeError::Object(error.to_string());
+        Ok(Self {
+            config: Array::try_from(Map::Array(open("GATE_CONFIG")?)).map_err(unusable)?,
+            gates: HashMap::try_from(Map::HashMap(open("GATES")?)).map_err(unusable)?,
+        })
+    }
+
+    /// Whether a daemon serves the gate.
+    pub fn is_served(&self) -> bool {
+        self.config
+            .get(&0, 0)
+            .is_ok_and(|config| config.served != 0)
+    }
+
+    /// Whether processes of interest run while nobody serves the gate.
+    pub fn is_open(&self) -> bool {
+        self.config
+            .get(&0, 0)
+            .is_ok_and(|config| config.open_when_down != 0)
+    }
+
+    /// Everybody who stands at the gate.
+    pub fn at_gate(&self) -> Vec<Standing> {
+        self.gates
+            .iter()
+            .filter_map(Result::ok)
+            .filter_map(|(tgid, entry)| standing(tgid, &entry))
+            .collect()
+    }
+
+    /// A process has left the gate.
+    pub fn left(&mut self, process: ProcessIdentity) {
+        // Gone with its process, if not by us.
+        let _ = self.gates.remove(&process.tgid);
+    }
+}
+
+fn standing(tgid: u32, entry: &GateEntry) -> Option<Standing> {
+    (entry.at_gate != 0).then_some(Standing {
+        process: ProcessIdentity {
+            tgid,
+            start_ns: entry.start_ns,
+        },
+        agent: entry.agent,
+        why: entry.why,
+        since_ns: entry.at_ns,
+    })
+}
+
+fn replace<'a>(
+    table: &super::maps::Table<ProgramName, u32>,
+    names: impl IntoIterator<Item = &'a str>,
+) -> Result<Vec<String>, ProbeError> {
+    let mut too_long = Vec::new();
+    let mut wanted = std::collections::HashSet::new();
+    for name in names {
+        match ProgramName::new(name) {
+            Some(name) => {
+                wanted.insert(name);
+            }
+            None => too_long.push(name.to_owned()),
+        }
+    }
+    // New ones first: at no moment is one missing that stays.
+    for name in &wanted {
+        table.set(name, &1)?;
+    }
+    for old in table.entries()?.into_keys() {
+        if !wanted.contains(&old) {
+            table.remove(&old)?;
+        }
+    }
+    Ok(too_long)
+}
+
+fn read(record: &[u8]) -> Option<Gated> {
+    let event: GateEvent = super::event::start_of(record)?;
+    Some(Gated {
+        process: ProcessIdentity {
+            tgid: event.header.tgid,
+            start_ns: event.header.start_ns,
+        },
+        agent: event.header.agent,
+        parent: ProcessIdentity {
+            tgid: event.parent,
+            start_ns: event.parent_start_ns,
+        },
+        why: event.why,
+        outcome: GateOutcome::from_number(event.outcome)?,
+        at_ns: event.header.at_ns,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn records_of_another_kind_are_none() {
+        assert_eq!(read(&[0; 20]), None);
+        assert_eq!(read(&[0; 56]), None);
+    }
+}

@@ -1,0 +1,14 @@
+//! The process boundary against the running kernel. Needs root, and fails without.
+
+#[path = "../probe/fence.rs"]
+#[allow(dead_code, reason = "what the probe's own tests need is more")]
+mod fence;
+mod gate;
+mod judge;
+
+mod commands;
+mod death;
+mod handover;
+mod races;
+mod servers;
+mod stdio;
