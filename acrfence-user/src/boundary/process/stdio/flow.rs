@@ -124,6 +124,15 @@ impl Source {
     }
 }
 
+/// How much of what was written was never read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unread {
+    /// This many bytes.
+    Bytes(u64),
+    /// Something, and nobody knows how much.
+    Some,
+}
+
 /// A write that did not come to its end.
 #[derive(Debug)]
 pub struct Broken {
@@ -176,6 +185,28 @@ impl Sink {
             }
         }
         Ok(())
+    }
+
+    /// What was written and not read, once nobody can read it any more.
+    pub fn unread(&self) -> Unread {
+        let fd = self.end.fd.get_ref();
+        if self.end.is_socket {
+            // The queue is gone with its reader; that it was not empty is told by this error.
+            let error = nix::sys::socket::getsockopt(fd, nix::sys::socket::sockopt::SocketError);
+            return if error == Ok(libc::ECONNRESET) {
+                Unread::Some
+            } else {
+                Unread::Bytes(0)
+            };
+        }
+        let mut left = 0i32;
+        // SAFETY: FIONREAD writes one integer.
+        let asked = unsafe { libc::ioctl(fd.as_raw_fd(), libc::FIONREAD, &raw mut left) };
+        Unread::Bytes(if asked == 0 {
+            u64::from(left.unsigned_abs())
+        } else {
+            0
+        })
     }
 
     /// Waits until nobody can read what would be written.
@@ -320,6 +351,26 @@ mod tests {
             drop(read);
             assert_eq!(watch.await.unwrap(), 0);
         }
+    }
+
+    #[tokio::test]
+    async fn what_a_reader_left_behind_is_known() {
+        for (pair, left) in [(pipe(), Unread::Bytes(4)), (sockets(), Unread::Some)] {
+            let (read, write) = pair;
+            let sink = Sink::ours(write).unwrap();
+            sink.write_all(b"read left").await.unwrap();
+            nix::unistd::read(&read, &mut [0; 5]).unwrap();
+            drop(read);
+            sink.hung_up().await;
+            assert_eq!(sink.unread(), left);
+        }
+        let (read, write) = sockets();
+        let sink = Sink::ours(write).unwrap();
+        sink.write_all(b"all").await.unwrap();
+        nix::unistd::read(&read, &mut [0; 5]).unwrap();
+        drop(read);
+        sink.hung_up().await;
+        assert_eq!(sink.unread(), Unread::Bytes(0));
     }
 
     #[tokio::test]

@@ -9,7 +9,9 @@ use tokio::sync::{Notify, mpsc, watch};
 use super::{Class, Sink, Source, to_agent, to_server};
 use crate::boundary::mcp::jsonrpc;
 use crate::boundary::{Admission, Arbiter, Ticket, Trouble, TroubleKind};
-use crate::words::{Ending, McpRequest, Origin, ProcessIdentity, Request, Timestamp, ToolCall};
+use crate::words::{
+    EffectId, Ending, McpRequest, Origin, ProcessIdentity, Request, Timestamp, ToolCall,
+};
 
 /// The four ends of a relay.
 #[derive(Debug)]
@@ -110,9 +112,15 @@ pub(super) struct Shared {
     /// Told when an awaited call has come to its end.
     pub(super) fewer: Notify,
     /// Lines of our own for the agent.
-    pub(super) answers: mpsc::Sender<String>,
+    pub(super) answers: mpsc::Sender<Said>,
     /// What the agent's first line told.
     pub(super) class: watch::Sender<Class>,
+}
+
+/// A line of our own for the agent, and the effects whose record it plays back.
+pub(super) struct Said {
+    pub(super) line: String,
+    pub(super) effects: Vec<EffectId>,
 }
 
 /// Requests that the server has and has not answered.
@@ -138,6 +146,23 @@ impl Waiting {
     pub(super) fn has_call(&self, id: &str) -> bool {
         let key = jsonrpc::id_key(id);
         self.calls.iter().any(|(own, _)| *own == key)
+    }
+
+    /// Effects of awaited calls.
+    pub(super) fn effects(&self) -> Vec<EffectId> {
+        self.calls
+            .iter()
+            .filter_map(|(_, ticket)| ticket.effect())
+            .collect()
+    }
+
+    /// The effect of an awaited call.
+    pub(super) fn effect(&self, id: &str) -> Option<EffectId> {
+        let key = jsonrpc::id_key(id);
+        self.calls
+            .iter()
+            .find(|(own, _)| *own == key)
+            .and_then(|(_, ticket)| ticket.effect())
     }
 
     /// What ids of awaited calls, and of awaited lists of tools, are compared by.
@@ -214,6 +239,20 @@ impl Shared {
             kind: TroubleKind::BadRequest,
             detail: format!("{}: {detail}", self.session.server),
         });
+    }
+
+    /// The agent no longer waits for the outcome of a running effect.
+    pub(super) fn abandoned(&self, effect: EffectId) {
+        let session = &self.session;
+        session.arbiter.abandoned(&session.origin, effect);
+    }
+
+    /// The agent never saw an answer that was on its way to it.
+    pub(super) fn undelivered(&self, effects: &[EffectId]) {
+        let session = &self.session;
+        for &effect in effects {
+            session.arbiter.undelivered(&session.origin, effect);
+        }
     }
 
     /// Settles all awaited calls as broken.

@@ -26,6 +26,8 @@ struct Judge {
     seen: Mutex<Vec<(String, Option<String>)>>,
     troubles: Mutex<Vec<String>>,
     tools: Mutex<Vec<(String, String)>>,
+    /// What was told of effects whose outcome the agent does not know.
+    lost: Mutex<Vec<String>>,
     /// Lets calls of tools named `held…` go.
     go: Notify,
     /// Lets outcomes of tools named `slow…` reach the disk.
@@ -87,6 +89,14 @@ impl Arbiter for Court {
 
     fn trouble(&self, trouble: Trouble) {
         self.0.troubles.lock().push(trouble.detail);
+    }
+
+    fn undelivered(&self, _: &Origin, effect: EffectId) {
+        self.0.lost.lock().push(format!("undelivered {effect}"));
+    }
+
+    fn abandoned(&self, _: &Origin, effect: EffectId) {
+        self.0.lost.lock().push(format!("abandoned {effect}"));
     }
 
     fn tools_seen(&self, _: &Origin, server: &str, tools: &str) {
@@ -396,6 +406,7 @@ async fn a_cancelled_call_is_in_doubt_once_no_answer_came() {
     agent.say(&cancel("1"));
     assert_eq!(server.hear().await, Some(cancel("1")));
     let ended = || judge.seen.lock()[0].1.clone();
+    assert_eq!(*judge.lost.lock(), ["abandoned e7"]);
     for _ in 0..100 {
         if ended().is_some() {
             break;
@@ -433,14 +444,22 @@ async fn a_server_that_dies_leaves_its_calls_in_doubt() {
 
 #[tokio::test]
 async fn an_agent_that_goes_does_not_lose_the_outcome() {
-    let (mut agent, mut server, judge, relay) = bench().opened().await;
-    agent.say(&call("1", "pay"));
+    let bench = bench();
+    let (judge, relay) = (bench.judge.clone(), bench.relay);
+    let (to, from) = bench.agent;
+    let mut server = Side::new(bench.server.1, bench.server.0);
+    let mut to = std::fs::File::from(to);
+    to.write_all(format!("{}\n{}\n", INITIALIZE, call("1", "pay")).as_bytes())
+        .unwrap();
     server.hear().await.unwrap();
-    // Its process is gone, with both ends. The reading thread of this test holds one of them.
-    drop(agent.to.take());
-    drop(agent);
+    server.hear().await.unwrap();
+    drop((to, from));
+    while judge.lost.lock().is_empty() {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
     server.say(PING);
     server.say(&result("1", "paid"));
+    // Its input ends once the outcome is known, and not before.
     assert_eq!(server.hear().await, None);
     assert_eq!(
         judge.seen.lock()[0].1.as_deref(),
@@ -448,6 +467,51 @@ async fn an_agent_that_goes_does_not_lose_the_outcome() {
     );
     drop(server);
     relay.await.unwrap();
+    assert_eq!(*judge.lost.lock(), ["abandoned e7", "undelivered e7"]);
+}
+
+#[tokio::test]
+async fn an_answer_that_lay_unread_when_the_agent_died_was_not_told() {
+    let bench = bench();
+    let judge = bench.judge.clone();
+    let (to, from) = bench.agent;
+    let mut server = Side::new(bench.server.1, bench.server.0);
+    let mut to = std::fs::File::from(to);
+    let asked = format!(
+        "{}\n{}\n{}\n",
+        INITIALIZE,
+        call("1", "pay"),
+        call("2", "replay")
+    );
+    to.write_all(asked.as_bytes()).unwrap();
+    server.hear().await.unwrap();
+    server.hear().await.unwrap();
+    server.say(&result("1", "paid"));
+    server.say(PING);
+    // Read up to the first answer, and no further.
+    let mut reader = Source::ours(from).unwrap();
+    let mut got = bytes::BytesMut::new();
+    while !got.ends_with(b"\n") || memchr::memmem::find(&got, b"\"p\"").is_none() {
+        reader.read(&mut got).await.unwrap();
+    }
+    assert!(judge.lost.lock().is_empty());
+    to.write_all(format!("{}\n", call("3", "pay")).as_bytes())
+        .unwrap();
+    server.hear().await.unwrap();
+    server.say(&result("3", "paid too"));
+    while !reader.has_more() {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    drop(to);
+    reader = Source::ours(pipe().0).unwrap();
+    drop(reader);
+    for _ in 0..100 {
+        if !judge.lost.lock().is_empty() {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    assert_eq!(*judge.lost.lock(), ["undelivered e7"]);
 }
 
 #[tokio::test]

@@ -8,9 +8,9 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 
 use super::classify::Class;
-use super::flow::{Sink, Source};
+use super::flow::{Sink, Source, Unread};
 use super::outbound::{self, Outbound, Piece};
-use super::relay::{Shared, broken, settle};
+use super::relay::{Said, Shared, broken, settle};
 use crate::boundary::mcp::answer;
 use crate::effect::LogError;
 use crate::words::{EffectId, Ending, McpResponse, Response};
@@ -23,7 +23,7 @@ pub(super) async fn run(
     shared: Arc<Shared>,
     source: Source,
     sink: Sink,
-    answers: mpsc::Receiver<String>,
+    answers: mpsc::Receiver<Said>,
 ) -> u64 {
     let direction = Direction {
         class: shared.class.subscribe(),
@@ -34,6 +34,8 @@ pub(super) async fn run(
         queue: VecDeque::new(),
         behind: 0,
         is_gone: false,
+        written: 0,
+        told: VecDeque::new(),
     };
     direction.run(source).await
 }
@@ -42,7 +44,7 @@ struct Direction {
     shared: Arc<Shared>,
     sink: Sink,
     class: watch::Receiver<Class>,
-    answers: mpsc::Receiver<String>,
+    answers: mpsc::Receiver<Said>,
     cutter: Outbound,
     /// What goes to the agent, in order.
     queue: VecDeque<Next>,
@@ -50,13 +52,36 @@ struct Direction {
     behind: usize,
     /// Whether nobody reads what we write.
     is_gone: bool,
+    /// Bytes written to the agent.
+    written: u64,
+    /// Outcomes told last: where the line ended, and of which effects.
+    told: VecDeque<(u64, Vec<EffectId>)>,
 }
+
+/// How many outcomes are kept in mind until they were surely read.
+const TOLD: usize = 256;
 
 /// Something that goes to the agent.
 enum Next {
-    Now(Bytes),
+    Now(Line),
     /// A line that waits until the outcome in it is on disk.
-    Settled(JoinHandle<Bytes>, usize),
+    Settled(JoinHandle<Line>, usize),
+}
+
+/// Bytes, and the effects whose outcome they tell.
+#[derive(Default)]
+struct Line {
+    bytes: Bytes,
+    effects: Vec<EffectId>,
+}
+
+impl From<Bytes> for Line {
+    fn from(bytes: Bytes) -> Self {
+        Self {
+            bytes,
+            effects: Vec::new(),
+        }
+    }
 }
 
 impl Direction {
@@ -83,8 +108,9 @@ impl Direction {
             tokio::select! {
                 biased;
                 done = front(&mut self.queue) => self.replace_front(done),
-                Some(line) = self.answers.recv(), if self.cutter.at_boundary() => {
-                    self.put(Next::Now(line.into()));
+                Some(said) = self.answers.recv(), if self.cutter.at_boundary() => {
+                    let Said { line, effects } = said;
+                    self.put(Next::Now(Line { bytes: line.into(), effects }));
                 }
                 length = source.read(&mut chunk), if !ended && self.behind < self.shared.limits().behind => {
                     match length {
@@ -101,7 +127,7 @@ impl Direction {
                         }
                     }
                 }
-                () = self.sink.hung_up(), if !self.is_gone => self.is_gone = true,
+                () = self.sink.hung_up(), if !self.is_gone => self.agent_is_gone(),
                 _ = self.class.changed(), if class == Class::Undecided => {}
                 () = fewer, if self.is_gone => {}
             }
@@ -136,12 +162,12 @@ impl Direction {
     fn pieces(&mut self, pieces: impl IntoIterator<Item = Piece>) {
         for piece in pieces {
             match piece {
-                Piece::Bytes(bytes) => self.put(Next::Now(bytes)),
+                Piece::Bytes(bytes) => self.put(Next::Now(bytes.into())),
                 Piece::Line(line) => self.line(line),
                 Piece::EndOfLongLine(bytes) => {
                     let only = self.shared.waiting.lock().take_only_call();
                     let Some(ticket) = only else {
-                        self.put(Next::Now(bytes));
+                        self.put(Next::Now(bytes.into()));
                         continue;
                     };
                     let length = bytes.len();
@@ -149,7 +175,7 @@ impl Direction {
                     let task = tokio::spawn(async move {
                         settle(ticket, broken("its answer was too long to be read")).await;
                         shared.fewer.notify_waiters();
-                        bytes
+                        bytes.into()
                     });
                     self.put(Next::Settled(task, length));
                 }
@@ -193,7 +219,7 @@ impl Direction {
             });
         }
         if first.is_empty() {
-            return self.put(Next::Now(line));
+            return self.put(Next::Now(line.into()));
         }
         let length = line.len();
         let shared = self.shared.clone();
@@ -207,32 +233,65 @@ impl Direction {
 
     fn put(&mut self, next: Next) {
         self.behind += match &next {
-            Next::Now(bytes) => bytes.len(),
+            Next::Now(line) => line.bytes.len(),
             Next::Settled(_, length) => *length,
         };
         self.queue.push_back(next);
     }
 
-    fn replace_front(&mut self, line: Bytes) {
+    fn replace_front(&mut self, line: Line) {
         if let Some(Next::Settled(_, length)) = self.queue.pop_front() {
-            self.behind = self.behind - length + line.len();
+            self.behind = self.behind - length + line.bytes.len();
             self.queue.push_front(Next::Now(line));
         }
     }
 
     /// Writes what need not wait.
     async fn write_ready(&mut self) {
-        while let Some(Next::Now(bytes)) = self.queue.front() {
-            self.behind -= bytes.len();
-            let failed = !self.is_gone && self.sink.write_all(bytes).await.is_err();
-            self.is_gone |= failed;
-            self.queue.pop_front();
+        while let Some(Next::Now(_)) = self.queue.front() {
+            let Some(Next::Now(line)) = self.queue.pop_front() else {
+                return;
+            };
+            self.behind -= line.bytes.len();
+            if !self.is_gone && self.sink.write_all(&line.bytes).await.is_err() {
+                self.agent_is_gone();
+            }
+            if self.is_gone {
+                self.shared.undelivered(&line.effects);
+                continue;
+            }
+            self.written += line.bytes.len() as u64;
+            if !line.effects.is_empty() {
+                if self.told.len() == TOLD {
+                    self.told.pop_front();
+                }
+                self.told.push_back((self.written, line.effects));
+            }
+        }
+    }
+
+    /// Nobody reads any more: what was running is abandoned, and what lay unread was never told.
+    fn agent_is_gone(&mut self) {
+        self.is_gone = true;
+        let running = self.shared.waiting.lock().effects();
+        for effect in running {
+            self.shared.abandoned(effect);
+        }
+        let read = match self.sink.unread() {
+            Unread::Bytes(left) => self.written.saturating_sub(left),
+            // At least the last thing that was said.
+            Unread::Some => self.told.back().map_or(self.written, |(end, _)| end - 1),
+        };
+        for (end, effects) in std::mem::take(&mut self.told) {
+            if end > read {
+                self.shared.undelivered(&effects);
+            }
         }
     }
 }
 
 /// The first line of the queue, once it is settled. Never, when the first one need not wait.
-async fn front(queue: &mut VecDeque<Next>) -> Bytes {
+async fn front(queue: &mut VecDeque<Next>) -> Line {
     match queue.front_mut() {
         // A task that panicked has dropped its ticket: the effect is in doubt, and the agent gets
         // nothing rather than something unrecorded.
@@ -245,17 +304,23 @@ async fn front(queue: &mut VecDeque<Next>) -> Bytes {
 async fn settled(
     line: Bytes,
     answers: Vec<(String, McpResponse, Box<dyn crate::boundary::Ticket>)>,
-) -> Bytes {
+) -> Line {
     let mut unrecorded: Vec<(String, Option<EffectId>, LogError)> = Vec::new();
+    let mut effects = Vec::new();
     for (id, answer, ticket) in answers {
         let effect = ticket.effect();
         if let Err(error) = ticket.settle(Ending::Response(Response::Mcp(answer))).await {
             tracing::error!("the outcome of a call could not be recorded: {error}");
             unrecorded.push((id, effect, error));
+        } else {
+            effects.extend(effect);
         }
     }
     if unrecorded.is_empty() {
-        return line;
+        return Line {
+            bytes: line,
+            effects,
+        };
     }
     let ids: Vec<String> = unrecorded.iter().map(|(id, ..)| id.clone()).collect();
     let instead = |key: &str, id: &str| {
@@ -271,5 +336,8 @@ async fn settled(
         );
         answer::error(Some(id), SERVER_ERROR, &text)
     };
-    outbound::without_answers(&line, &ids, instead).into()
+    Line {
+        bytes: outbound::without_answers(&line, &ids, instead).into(),
+        effects,
+    }
 }

@@ -12,10 +12,10 @@ use super::classify::{Class, classify};
 use super::flow::{Broken, Sink, Source};
 use super::inbound::{self, Inbound};
 use super::lines::{Line, Lines};
-use super::relay::{Shared, broken, not_sent, settle};
+use super::relay::{Said, Shared, broken, not_sent, settle};
 use crate::boundary::mcp::{Call, Calls, Part, answer, jsonrpc};
 use crate::boundary::{Admission, Ticket, refusal};
-use crate::words::Response;
+use crate::words::{EffectId, Response};
 
 /// Runs this direction; gives the number of bytes that came.
 pub(super) async fn run(shared: Arc<Shared>, source: Source, sink: Sink) -> u64 {
@@ -167,7 +167,7 @@ impl Direction {
             }
             Inbound::Refused { answer, why } => {
                 shared.trouble(format!("a message was not passed on: {why}"));
-                self.wire.answer(answer).await;
+                self.wire.answer(answer, Vec::new()).await;
             }
             Inbound::Calls(calls) => {
                 let own = held(&calls);
@@ -213,6 +213,7 @@ impl Wire {
         let mut parts = Vec::with_capacity(calls.messages.len());
         let mut tickets = Vec::new();
         let mut answers = Vec::new();
+        let mut effects = Vec::new();
         let mut held = held.iter();
         let mut is_as_it_was = true;
         for part in calls.messages {
@@ -228,6 +229,11 @@ impl Wire {
                         Decided::Answer(answer) => {
                             is_as_it_was = false;
                             answers.push(answer);
+                        }
+                        Decided::Replay(answer, effect) => {
+                            is_as_it_was = false;
+                            answers.push(answer);
+                            effects.push(effect);
                         }
                         Decided::Nothing => is_as_it_was = false,
                     }
@@ -249,7 +255,7 @@ impl Wire {
             answers if calls.batch => Some(format!("[{}]", answers.join(","))),
             answers => Some(answers.join("\n")),
         };
-        self.answer(answer).await;
+        self.answer(answer, effects).await;
     }
 
     async fn decide(&self, call: &Call, called_off: Option<&CancellationToken>) -> Decided {
@@ -266,13 +272,17 @@ impl Wire {
                 Decided::Nothing
             }
             // Whoever cancelled does not expect an answer.
+            Admission::Replay { effect, .. } if is_off => {
+                self.shared.undelivered(&[effect]);
+                Decided::Nothing
+            }
             _ if is_off => Decided::Nothing,
             Admission::Forward(ticket) => Decided::Send(ticket),
             Admission::Refuse(refused) => tell(&refusal::in_words(&refused)),
             Admission::Replay {
+                effect,
                 response: Response::Mcp(recorded),
-                ..
-            } => Decided::Answer(answer::replayed(&call.id, &recorded)),
+            } => Decided::Replay(answer::replayed(&call.id, &recorded), effect),
             Admission::Replay { effect, .. } => {
                 let why = "its recorded response carries no tool result";
                 tell(&refusal::in_words(&refusal::cannot_replay(effect, why)))
@@ -335,7 +345,7 @@ impl Wire {
         }
         self.shared
             .trouble(format!("a call was not passed on: {WHY}"));
-        self.answer(Some(answers.join("\n"))).await;
+        self.answer(Some(answers.join("\n")), Vec::new()).await;
     }
 
     /// Sends a line that needs no admission.
@@ -349,11 +359,18 @@ impl Wire {
         self.sink.write_all(line).await
     }
 
-    /// Gives the agent a line of our own.
-    async fn answer(&self, line: Option<String>) {
-        if let Some(line) = line {
-            // When nobody takes it, the agent is gone.
-            let _ = self.shared.answers.send(line + "\n").await;
+    /// Gives the agent a line of our own, which plays the record of `effects` back.
+    async fn answer(&self, line: Option<String>, effects: Vec<EffectId>) {
+        let Some(line) = line else {
+            return;
+        };
+        let said = Said {
+            line: line + "\n",
+            effects,
+        };
+        if let Err(unsaid) = self.shared.answers.send(said).await {
+            // Nobody takes it: the agent is gone.
+            self.shared.undelivered(&unsaid.0.effects);
         }
     }
 
@@ -366,8 +383,14 @@ impl Wire {
 
     /// After a while, a cancelled call counts as never answered.
     fn expect_no_more(&self, id: String) {
-        if !self.shared.waiting.lock().has_call(&id) {
-            return;
+        {
+            let waiting = self.shared.waiting.lock();
+            if !waiting.has_call(&id) {
+                return;
+            }
+            if let Some(effect) = waiting.effect(&id) {
+                self.shared.abandoned(effect);
+            }
         }
         let shared = self.shared.clone();
         tokio::spawn(async move {
@@ -385,5 +408,7 @@ impl Wire {
 enum Decided {
     Send(Box<dyn Ticket>),
     Answer(String),
+    /// An answer from the record of an effect.
+    Replay(String, EffectId),
     Nothing,
 }
