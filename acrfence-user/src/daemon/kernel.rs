@@ -58,6 +58,9 @@ pub trait Kernel: Send + Sync + 'static {
     /// Whether connections of this process can be redirected at all.
     fn covers(&self, pid: u32) -> bool;
 
+    /// Stops what a life's processes start at the exec gate, from now on.
+    fn gate(&self, life: LifeIndex) -> anyhow::Result<()>;
+
     /// Stops tracking a life's processes.
     fn untrack(&self, life: LifeIndex) -> anyhow::Result<()>;
 

@@ -2,6 +2,7 @@
 
 mod callers;
 mod evidence;
+mod gate;
 mod holds;
 mod kernel;
 mod lives;

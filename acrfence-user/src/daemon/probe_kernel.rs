@@ -28,6 +28,10 @@ impl Kernel for Probe {
         Probe::covers(self, pid)
     }
 
+    fn gate(&self, life: LifeIndex) -> anyhow::Result<()> {
+        Ok(self.gate_agent(life, probe::GateWhy::ALL)?)
+    }
+
     fn untrack(&self, life: LifeIndex) -> anyhow::Result<()> {
         Ok(Probe::untrack(self, life)?)
     }

@@ -106,6 +106,19 @@ async fn run(settings: Settings, config: Config) -> anyhow::Result<()> {
     callers.serve(daemon.clone());
     daemon.end_what_ended("ended while no daemon ran").await?;
 
+    let process_gate = super::gate::open(
+        &daemon.config.load(),
+        &settings.run_dir,
+        &settings.pin_dir,
+        &daemon.ca,
+        &daemon.pipeline,
+        &daemon,
+        &probe,
+    )?;
+    if daemon.config.load().gate.exec {
+        daemon.gate_the_living()?;
+    }
+
     let watching = tokio::spawn(watch(daemon.clone(), probe.clone(), stop.clone()));
     let socket = settings.run_dir.join("control.sock");
     let control = control::serve(daemon.clone(), &socket, stop.clone().cancelled_owned()).await?;
@@ -116,6 +129,7 @@ async fn run(settings: Settings, config: Config) -> anyhow::Result<()> {
     tell_ready()?;
     stop.cancelled().await;
     tracing::info!("stopping");
+    process_gate.close();
     for part in [redirected, control, watching] {
         if let Err(e) = part.await {
             tracing::error!("a part of the daemon ended badly: {e}");

@@ -21,6 +21,8 @@ pub struct Config {
     pub upstream: UpstreamPolicy,
     /// `[probe]`: the kernel side.
     pub probe: ProbePolicy,
+    /// `[gate]`: stdio servers and commands.
+    pub gate: GatePolicy,
     /// `[log]`: the effect log.
     pub log: LogPolicy,
     /// `[analyzer]`: who reads prose that the comparison leaves open.
@@ -120,6 +122,15 @@ pub enum DaemonDown {
     Closed,
     /// Their connections are not redirected and not fenced.
     Open,
+}
+
+/// Stdio MCP servers and commands. Read at the daemon's start.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct GatePolicy {
+    /// Whether what an agent starts is stopped at exec, so that stdio servers and named commands are
+    /// fenced. New, and off unless wanted.
+    pub exec: bool,
 }
 
 /// Who reads prose that the comparison leaves open. Read at the daemon's start.
