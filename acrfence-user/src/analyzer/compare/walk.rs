@@ -474,7 +474,9 @@ impl<'c> Walk<'c> {
         let may_be = |entries: &Entries<'_>| {
             entries.iter().any(|(n, _)| {
                 n.len() <= 24
-                    && ["unit", "Unit", "UNIT", "uom", "UOM", "easure"].iter().any(|part| n.contains(part))
+                    && ["unit", "Unit", "UNIT", "uom", "UOM", "easure"]
+                        .iter()
+                        .any(|part| n.contains(part))
             })
         };
         if !may_be(one) || !may_be(two) {
