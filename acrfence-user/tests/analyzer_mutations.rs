@@ -424,3 +424,134 @@ fn a_call_is_equivalent_to_itself() {
         assert_eq!(verdict(&turned), PairVerdict::Replay, "{}", pair["id"]);
     }
 }
+
+/// Every text of every recorded call, replaced by a value that nobody saw before: in both calls
+/// another one. Only fields for such values may take it for meaningless.
+#[test]
+fn made_up_values_pass_only_where_such_values_stand() {
+    fn every_text(value: &Value, path: Vec<String>, out: &mut Vec<Vec<String>>) {
+        match value {
+            Value::Object(map) => {
+                for (name, inner) in map {
+                    every_text(inner, [path.clone(), vec![name.clone()]].concat(), out);
+                }
+            }
+            Value::Array(items) => {
+                for (i, inner) in items.iter().enumerate() {
+                    every_text(inner, [path.clone(), vec![i.to_string()]].concat(), out);
+                }
+            }
+            Value::String(_) => out.push(path),
+            _ => {}
+        }
+    }
+    const STAND_HERE: [&str; 34] = [
+        "_meta",
+        "accept",
+        "approval",
+        "approval_token",
+        "authorization",
+        "client_booking_ref",
+        "client_msg_id",
+        "client_ref",
+        "client_token",
+        "client_uuid",
+        "clientmutationid",
+        "content-length",
+        "correlation_id",
+        "external_ref",
+        "id",
+        "$oid",
+        "idempotency-key",
+        "idempotency_key",
+        "lang",
+        "line_id",
+        "messagededuplicationid",
+        "nonce",
+        "order_uuid",
+        "ref",
+        "reference",
+        "requestid",
+        "request_id",
+        "submission_key",
+        "submit_token",
+        "token",
+        "traceparent",
+        "user-agent",
+        "paydrop-request-id",
+        "ballot_nonce",
+    ];
+    let mut dice = Dice(0x0dd0_5eed_0dd0_5eed);
+    let mut uuid = || {
+        let mut hex = String::new();
+        for _ in 0..4 {
+            hex.push_str(&format!("{:08x}", dice.roll(1 << 32)));
+        }
+        format!(
+            "{}-{}-4{}-8{}-{}",
+            &hex[..8],
+            &hex[8..12],
+            &hex[13..16],
+            &hex[17..20],
+            &hex[20..32]
+        )
+    };
+    let (mut tried, mut wrong) = (0, Vec::new());
+    for pair in calls() {
+        let mut pair = pair;
+        pair.as_object_mut().unwrap().remove("prior");
+        pair["recorded"].as_object_mut().unwrap().remove("response");
+        let request = opened(&pair["recorded"]["request"]);
+        let mut paths = Vec::new();
+        every_text(&request, Vec::new(), &mut paths);
+        for path in paths {
+            let (mut one, mut two) = (request.clone(), request.clone());
+            *at(&mut one, &path) = Value::String(uuid());
+            *at(&mut two, &path) = Value::String(uuid());
+            let mut edited = pair.clone();
+            edited["recorded"]["request"] = closed(one);
+            let Some(judged) = restored_as(&edited, closed(two)) else {
+                continue;
+            };
+            tried += 1;
+            let name = path.last().unwrap().to_lowercase();
+            let in_header = path[0] == "headers" && name.starts_with("x-");
+            let in_argv = path[0] == "argv"
+                && path[1].parse::<usize>().is_ok_and(|n| {
+                    let before = n.checked_sub(1).and_then(|n| request["argv"][n].as_str());
+                    before.is_some_and(|f| {
+                        ["--client-token", "--caller-reference", "--consent"].contains(&f)
+                    })
+                });
+            let allowed = STAND_HERE.contains(&name.as_str())
+                || in_header
+                || in_argv
+                || path[0] == "_meta"
+                || path.contains(&"params".to_owned());
+            if verdict(&judged) == PairVerdict::Replay && !allowed {
+                wrong.push(format!("{} {path:?}", pair["id"]));
+            }
+            // Of headers, those that say where the call goes or on whose behalf must count.
+            let scope = [
+                "x-tenant",
+                "x-project",
+                "x-device-id",
+                "x-kiosk",
+                "x-api-key",
+                "host",
+                "if-match",
+                "soapaction",
+            ];
+            if scope.contains(&name.as_str()) && verdict(&judged) == PairVerdict::Replay {
+                wrong.push(format!("{} {path:?}", pair["id"]));
+            }
+        }
+    }
+    assert!(tried > 2000, "only {tried}");
+    assert!(
+        wrong.is_empty(),
+        "{} of {tried}:\n{}",
+        wrong.len(),
+        wrong.join("\n")
+    );
+}

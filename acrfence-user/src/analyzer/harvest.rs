@@ -13,8 +13,8 @@ use super::value::Value;
 use crate::effect::Harvest;
 use crate::words::{Request, Response};
 
-/// Most values taken from one message.
-pub const MOST_VALUES: usize = 4096;
+/// Most values taken from one message. A long conversation has many: its latest ones come first.
+pub const MOST_VALUES: usize = 16_384;
 
 /// Longest value that is hashed whole, in bytes.
 const LONGEST: usize = 512;
@@ -160,7 +160,8 @@ impl Values {
         }
         match tree {
             Value::Map(entries) => entries.iter().for_each(|(_, value)| self.tree(value)),
-            Value::List(items) => items.iter().for_each(|item| self.tree(item)),
+            // The last elements of a conversation are the latest, and the likeliest to be used.
+            Value::List(items) => items.iter().rev().for_each(|item| self.tree(item)),
             Value::Null | Value::Bool(_) => {}
             leaf => {
                 if let Some(text) = leaf.scalar() {

@@ -35,7 +35,14 @@ impl Walk<'_> {
     ) -> Option<Judged> {
         let (x, y) = (instant::read(a)?, instant::read(b)?);
         let both_now = self.is_now(a, false) && self.is_now(b, true) && zones_agree(&x, &y, self);
-        if both_now && !names.is_schedule() && (names.is_clock() || !names.is_time_of_other()) {
+        // A plain number is a clock only where the name says time; a target never is.
+        let counted = a.bytes().all(|c| c.is_ascii_digit() || c == b'.');
+        let about_time = names.is_clock()
+            || names.own.is_empty()
+            || names.has(&["time", "date", "at", "when", "t", "datetime"]);
+        let fits = names.is_clock()
+            || !names.is_target() && !names.is_time_of_other() && (!counted || about_time);
+        if both_now && !names.is_schedule() && fits {
             return Some((Volatile, "the clock at the time of each call".into()));
         }
         let within_token = self.in_token && names.has(&["exp", "nbf", "iat"]);

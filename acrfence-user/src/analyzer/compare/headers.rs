@@ -72,7 +72,8 @@ impl Walk<'_> {
         two: &Value<'_>,
     ) -> bool {
         let path = root.name(name, None);
-        if is_transport(name) {
+        // The host stands in the address, too; where this one differs, it decides.
+        if is_transport(name) && name != "host" {
             self.found(
                 &path,
                 Volatile,
@@ -219,12 +220,14 @@ impl Walk<'_> {
             let text = value.and_then(Value::as_text).unwrap_or_default();
             Value::Map(
                 text.split(';')
-                    .filter_map(|pair| pair.trim().split_once('='))
-                    .map(|(n, v)| {
-                        (
-                            Cow::Owned(n.to_owned()),
-                            Value::text(url::unescape(v, false).unwrap_or(Cow::Borrowed(v))),
-                        )
+                    .map(str::trim)
+                    .filter(|pair| !pair.is_empty())
+                    .map(|pair| match pair.split_once('=') {
+                        Some((name, value)) => {
+                            let value = url::unescape(value, false).unwrap_or(Cow::Borrowed(value));
+                            (Cow::Owned(name.to_owned()), Value::text(value))
+                        }
+                        None => (Cow::Owned(pair.to_owned()), Value::Bool(true)),
                     })
                     .collect(),
             )
@@ -286,7 +289,7 @@ fn parameters(text: &str) -> Option<Vec<(Cow<'static, str>, Value<'static>)>> {
         out.push((Cow::Owned(name.to_owned()), Value::text(value)));
     }
     // One `name=value` could also be base64 with padding.
-    (out.len() >= 2).then_some(out)
+    (text.contains(',') && !out.is_empty()).then_some(out)
 }
 
 fn hidden(value: Option<&Value<'_>>) -> Option<Value<'static>> {

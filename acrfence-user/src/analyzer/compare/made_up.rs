@@ -551,6 +551,43 @@ fn meaningful_key(one: &str, two: &str) -> Option<Cow<'static, str>> {
     if words(&x) && words(&y) {
         return Some("keys for one request, but with different words in them".into());
     }
+    // `order-7719` and `order-7720`: the key carries the number of what is done.
+    const NUMBERED: &[&str] = &[
+        "order",
+        "orders",
+        "invoice",
+        "bill",
+        "ticket",
+        "case",
+        "claim",
+        "booking",
+        "reservation",
+        "customer",
+        "account",
+        "subscription",
+        "payroll",
+        "salary",
+        "rent",
+        "policy",
+        "contract",
+        "shipment",
+        "issue",
+        "patient",
+        "employee",
+        "user",
+        "so",
+        "inv",
+        "po",
+    ];
+    let numbers = |list: &[String]| {
+        !list.is_empty() && list.iter().all(|p| p.bytes().all(|c| c.is_ascii_digit()))
+    };
+    if numbers(&x) && numbers(&y) && a.iter().any(|p| NUMBERED.contains(&p.as_str())) {
+        return Some(
+            "keys for one request, but they carry different numbers of the same kind of thing"
+                .into(),
+        );
+    }
     // `payroll-2032-03` and `payroll-2032-04`; `salary-w36`, `fees-q1`.
     let dated = |t: &str, parts: &[String]| {
         let letters = t.chars().filter(|c| c.is_alphabetic()).count();

@@ -383,7 +383,10 @@ fn http(mut line: Line) -> Value<'static> {
     let mut headers: Entries = Vec::new();
     let mut content_type = None;
     for header in line.take("header") {
-        let (name, value) = header.split_once(':').unwrap_or((&header, ""));
+        let Some((name, value)) = header.split_once(':') else {
+            super::add_repeatable(&mut headers, Cow::Owned(header), Value::Bool(true));
+            continue;
+        };
         let name = name.trim().to_ascii_lowercase();
         if name == "content-type" {
             content_type = Some(value.trim().to_owned());

@@ -40,8 +40,8 @@ pub(in crate::analyzer) fn form(text: &str) -> Value<'_> {
         };
         let name = unescape(name, true).unwrap_or(Cow::Borrowed(name));
         let value = match value {
-            // `flag` and `flag=` are told apart by some servers; both are empty text to most.
-            None => Value::Text(Cow::Borrowed("")),
+            // `?acl` switches something on by being there; `?acl=` says nothing.
+            None => Value::Bool(true),
             Some(value) => match unescape(value, true) {
                 Some(value) => Value::Text(value),
                 None => Value::Opaque(Cow::Borrowed(value)),
@@ -190,5 +190,6 @@ mod tests {
         assert_ne!(form("a=1&a=2"), form("a=2&a=1"));
         assert_eq!(form("a=%31"), form("a=1"));
         assert_eq!(form("a=%zz"), form("a=%25zz"));
+        assert_ne!(form("a"), form("a="));
     }
 }
