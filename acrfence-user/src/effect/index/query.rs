@@ -1,10 +1,12 @@
 //! Pages of effects.
 //!
-//! The most telling property of a filter gives the order in which rows are looked at; the others are
-//! checked on the row. One call looks at a bounded number of rows, so a page may be short (even
+//! The most telling property of a filter is walked; what the lists of the other properties do not
+//! have in the same block is left out; what is left is checked on the row. One call looks at a bounded number of rows, so a page may be short (even
 //! empty) and still have a next one.
 
+use std::collections::HashSet;
 use std::ops::{Bound, ControlFlow};
+use std::sync::Arc;
 
 use crate::effect::{EffectFilter, EffectRow, LogError, Page};
 use crate::words::{EffectId, Seq, Timestamp};
@@ -81,16 +83,25 @@ impl Index {
         let (earliest, latest) = self.in_time(filter)?;
         let (low, high) = (low.max(earliest), high.min(latest));
         let empty = low > high || (filter.after == Some(Seq(0)) && !filter.oldest_first);
-        let prefixes = if empty {
+        let mut lists = if empty {
             Vec::new()
         } else {
-            self.prefixes(filter)?
+            self.lists(filter)?
         };
+        let driving = if lists.is_empty() {
+            Vec::new()
+        } else {
+            lists.remove(0)
+        };
+        // The list by status is not packed, so it can drive, and not be looked into.
+        lists.retain(|any| any.iter().all(|prefix| pack::is_packed(prefix)));
+        let others = Arc::new(lists);
         Ok(Walk {
-            streams: prefixes
+            streams: driving
                 .into_iter()
                 .map(|prefix| Stream {
                     prefix,
+                    others: others.clone(),
                     low,
                     high,
                     buffer: Vec::new(),
@@ -101,43 +112,43 @@ impl Index {
         })
     }
 
-    /// Key prefixes whose lists, taken together, hold every effect that can fit.
-    fn prefixes(&self, filter: &EffectFilter) -> Result<Vec<Vec<u8>>, LogError> {
+    /// What fits is, for each of these, in at least one of its lists. The most telling one is first.
+    fn lists(&self, filter: &EffectFilter) -> Result<Vec<AnyOf>, LogError> {
+        let mut lists: Vec<AnyOf> = Vec::new();
         if let Some(fingerprint) = filter.credential {
-            return Ok(vec![key::credentials(key::CREDENTIAL, fingerprint)]);
+            lists.push(vec![key::credentials(key::CREDENTIAL, fingerprint)]);
         }
         if let Some(number) = filter.status.and_then(key::status_number) {
-            return Ok(vec![key::list(Tree::Status, number)]);
-        }
-        if let Some(pid) = filter.pid {
-            return Ok(vec![key::list(Tree::Process, pid.into())]);
+            lists.push(vec![key::list(Tree::Status, number)]);
         }
         if let Some(branch) = filter.branch {
-            return Ok(vec![key::list(Tree::Branch, branch.0.0)]);
+            lists.push(vec![key::list(Tree::Branch, branch.0.0)]);
         }
         if let Some(thread) = filter.thread {
-            return Ok(vec![key::list(Tree::Thread, thread.0.0)]);
+            lists.push(vec![key::list(Tree::Thread, thread.0.0)]);
+        }
+        if let Some(pid) = filter.pid {
+            lists.push(vec![key::list(Tree::Process, pid.into())]);
+        }
+        if let Some(host) = &filter.host {
+            let host = self.names.hash(Tree::Host, host);
+            lists.push(vec![key::list(Tree::Host, host)]);
         }
         if let Some(part) = &filter.tool {
             let tools = self.tools_containing(part)?;
             if tools.len() <= TOOLS {
-                return Ok(tools
-                    .into_iter()
-                    .map(|tool| key::list(Tree::Tool, tool))
-                    .collect());
+                let list = |tool| key::list(Tree::Tool, tool);
+                lists.push(tools.into_iter().map(list).collect());
             }
-        }
-        if let Some(host) = &filter.host {
-            return Ok(vec![key::list(
-                Tree::Host,
-                self.names.hash(Tree::Host, host),
-            )]);
         }
         if let Some(agent) = &filter.agent {
             let agent = self.names.hash(Tree::Agent, agent.as_str());
-            return Ok(vec![key::list(Tree::Agent, agent)]);
+            lists.push(vec![key::list(Tree::Agent, agent)]);
         }
-        Ok(vec![key::list(Tree::All, 0)])
+        if lists.is_empty() {
+            lists.push(vec![key::list(Tree::All, 0)]);
+        }
+        Ok(lists)
     }
 
     fn tools_containing(&self, part: &str) -> Result<Vec<u64>, LogError> {
@@ -195,9 +206,13 @@ struct Walk {
     reverse: bool,
 }
 
-/// One list.
+/// Prefixes of lists.
+type AnyOf = Vec<Vec<u8>>;
+
+/// One list, less what is not in the others.
 struct Stream {
     prefix: Vec<u8>,
+    others: Arc<Vec<AnyOf>>,
     low: Seq,
     high: Seq,
     /// Positions that were read ahead, the next one last.
@@ -241,11 +256,30 @@ impl Walk {
 }
 
 impl Stream {
+    /// Reads ahead until there is something to give, or nothing more.
     fn fill(&mut self, index: &Index, reverse: bool) -> Result<(), LogError> {
-        const AHEAD: usize = 128;
-        if !self.buffer.is_empty() || self.done {
-            return Ok(());
+        while self.buffer.is_empty() && !self.done {
+            let mut read = self.read_ahead(index, reverse)?;
+            match (read.last(), reverse) {
+                (Some(last), true) => match last.0.checked_sub(1) {
+                    Some(high) => self.high = Seq(high),
+                    None => self.done = true,
+                },
+                (Some(last), false) => match last.0.checked_add(1) {
+                    Some(low) => self.low = Seq(low),
+                    None => self.done = true,
+                },
+                (None, _) => {}
+            }
+            self.keep_common(index, &mut read)?;
+            read.reverse();
+            self.buffer = read;
         }
+        Ok(())
+    }
+
+    fn read_ahead(&mut self, index: &Index, reverse: bool) -> Result<Vec<Seq>, LogError> {
+        const AHEAD: usize = 128;
         // The list by status has a key for each effect, the others one for each block.
         let packed = pack::is_packed(&self.prefix);
         let end = |seq: Seq| {
@@ -253,22 +287,22 @@ impl Stream {
             [&self.prefix[..], &number.to_be_bytes()].concat()
         };
         let (from, to) = (end(self.low), end(self.high));
-        let (low, high) = (self.low, self.high);
-        let buffer = &mut self.buffer;
+        let within = self.low..=self.high;
+        let mut read = Vec::new();
         let mut full = false;
-        let ends = (Bound::Included(&from[..]), Bound::Included(&to[..]));
-        index.scan(ends.0, ends.1, reverse, &mut |key, value| {
+        let (from, to) = (Bound::Included(&from[..]), Bound::Included(&to[..]));
+        index.scan(from, to, reverse, &mut |key, value| {
             if packed {
                 let mut block = pack::positions(key, value);
-                block.retain(|seq| (low..=high).contains(seq));
+                block.retain(|seq| within.contains(seq));
                 if reverse {
                     block.reverse();
                 }
-                buffer.extend(block);
+                read.extend(block);
             } else {
-                buffer.push(Seq(key::last_number(key)));
+                read.push(Seq(key::last_number(key)));
             }
-            full = buffer.len() >= AHEAD;
+            full = read.len() >= AHEAD;
             if full {
                 ControlFlow::Break(())
             } else {
@@ -276,18 +310,27 @@ impl Stream {
             }
         })?;
         self.done = !full;
-        match (buffer.last(), reverse) {
-            (Some(last), true) => match last.0.checked_sub(1) {
-                Some(high) => self.high = Seq(high),
-                None => self.done = true,
-            },
-            (Some(last), false) => match last.0.checked_add(1) {
-                Some(low) => self.low = Seq(low),
-                None => self.done = true,
-            },
-            (None, _) => {}
+        Ok(read)
+    }
+
+    /// Leaves only what is in the other lists as well.
+    fn keep_common(&self, index: &Index, read: &mut Vec<Seq>) -> Result<(), LogError> {
+        for any in self.others.iter() {
+            let mut common = HashSet::new();
+            let mut block = None;
+            for seq in read.iter() {
+                if block.replace(pack::block(*seq)) == Some(pack::block(*seq)) {
+                    continue;
+                }
+                for prefix in any {
+                    let key = [&prefix[..], &pack::block(*seq).to_be_bytes()].concat();
+                    if let Some(packed) = index.get(&key)? {
+                        common.extend(pack::positions(&key, &packed));
+                    }
+                }
+            }
+            read.retain(|seq| common.contains(seq));
         }
-        buffer.reverse();
         Ok(())
     }
 }
