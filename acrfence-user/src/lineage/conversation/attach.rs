@@ -102,8 +102,10 @@ pub struct Placement {
     pub at: Attachment,
     /// The model's call was already executed, by an earlier life of the agent: this is a restore that
     /// no model request told of. The caller opens a branch and moves the line
-    /// ([`Self::moved`]) before it decides.
+    /// ([`Rewind::moved`]) before it decides.
     pub again: Option<Rewind>,
+    call_id: Option<ProviderId>,
+    arguments: Option<Mark>,
     is_call: bool,
     below: bool,
     incarnation: u32,
@@ -131,28 +133,28 @@ impl Conversations {
         let found = self
             .by_id(call)
             .or_else(|| self.by_open_calls(call, seen, lineage))
-            .or_else(|| self.by_time(seen, lineage))?;
-        let (thread, strand, turn, number, confidence) = found;
-        let below = lineage.contains(&strand.process);
+            .or_else(|| self.by_time(call, seen, lineage))?;
+        let below = lineage.contains(&found.strand.process);
         let mut placement = Placement {
             at: Attachment {
-                thread: thread.id,
-                branch: strand.branch,
-                strand: strand.number,
-                turn: turn.number,
-                call: number,
-                confidence,
+                thread: found.thread.id,
+                branch: found.strand.branch,
+                strand: found.strand.number,
+                turn: found.turn,
+                call: found.call.map(|(number, _)| number),
+                confidence: found.confidence,
             },
             again: None,
-            is_call: call.is_call && number.is_some(),
+            call_id: call.call_id.clone(),
+            arguments: call.arguments,
+            is_call: call.is_call,
             below,
             incarnation: seen.incarnation,
         };
-        let executed = number.and_then(|n| turn.calls.get(usize::from(n)));
-        if let Some(memory) = executed
-            && confidence >= Confidence::Values
+        if let Some((_, known)) = found.call
+            && found.confidence >= Confidence::Values
         {
-            placement.again = executed_again(thread, strand, turn, memory, &placement, call);
+            placement.again = executed_again(&found, known, &placement, call);
         }
         Some(placement)
     }
@@ -162,20 +164,24 @@ impl Conversations {
         let (thread, turn) = self.ids.get(id)?.last()?;
         let thread = self.threads.get(thread)?;
         let turn = thread.turn(*turn)?;
-        let number = turn.calls.iter().position(|c| c.id.as_ref() == Some(id))?;
-        let strand = line_of(thread, turn)?;
-        let number = u16::try_from(number).ok()?;
-        Some((thread, strand, turn, Some(number), Confidence::Id))
+        let mut calls = (0u16..).zip(&turn.calls);
+        Some(Found {
+            thread,
+            strand: line_of(thread, turn)?,
+            turn: turn.number,
+            call: Some(calls.find(|(_, c)| c.id.as_ref() == Some(id))?),
+            confidence: Confidence::Id,
+        })
     }
 
     fn lines_of<'c>(
         &'c self,
-        call: Option<&CallSeen>,
+        call: &CallSeen,
         seen: &Seen<'_>,
         lineage: &[ProcessIdentity],
     ) -> Vec<(&'c ThreadMemory, &'c StrandMemory)> {
         let threads = self.agents.get(seen.agent).into_iter().flatten();
-        let session = call.and_then(|c| c.session);
+        let session = call.session;
         let mut lines: Vec<_> = threads
             .filter_map(|id| self.threads.get(id))
             .filter(|t| session.is_none_or(|s| t.sessions.is_empty() || t.sessions.contains(&s)))
@@ -198,69 +204,65 @@ impl Conversations {
         seen: &Seen<'_>,
         lineage: &[ProcessIdentity],
     ) -> Option<Found<'_>> {
-        let mut best: Option<(Found<'_>, bool)> = None;
-        let mut open = 0;
-        for (thread, strand) in self.lines_of(Some(call), seen, lineage) {
+        let mut best: Option<(Found<'_>, (bool, Confidence, bool))> = None;
+        let mut open: Vec<Found<'_>> = Vec::new();
+        for (thread, strand) in self.lines_of(call, seen, lineage) {
             let path = thread.path_to(strand.tip);
             for at in path.into_iter().rev().take(MOST_TURNS) {
                 let turn = &thread.turns[at];
-                for (number, memory) in (0u16..).zip(&turn.calls) {
-                    let is_new = memory.ties.is_empty();
-                    open += usize::from(is_open(memory.result));
-                    let Some(confidence) = likeness(call, memory) else {
+                for (number, known) in (0u16..).zip(&turn.calls) {
+                    let found = |confidence| Found {
+                        thread,
+                        strand,
+                        turn: turn.number,
+                        call: Some((number, known)),
+                        confidence,
+                    };
+                    let is_open = is_open(known.result);
+                    if is_open {
+                        open.push(found(Confidence::OnlyCall));
+                    }
+                    let Some(confidence) = likeness(call, known) else {
                         continue;
                     };
                     // A result that was shown ends a call; only a restore executes it again, and
                     // then its arguments are the same to the letter.
-                    if !is_open(memory.result) && confidence < Confidence::Arguments {
+                    if !is_open && confidence < Confidence::Arguments {
                         continue;
                     }
-                    let better = best.as_ref().is_none_or(|((_, _, _, _, c), fresh)| {
-                        (is_open(memory.result), confidence, is_new) > (true, *c, *fresh)
-                    });
-                    if better {
-                        best = Some(((thread, strand, turn, Some(number), confidence), is_new));
+                    let rank = (is_open, confidence, known.ties.is_empty());
+                    if best.as_ref().is_none_or(|(_, before)| rank > *before) {
+                        best = Some((found(confidence), rank));
                     }
                 }
             }
         }
-        if best.is_none() && open == 1 {
-            return self.only_open(call, seen, lineage);
+        match best {
+            Some((found, _)) => Some(found),
+            None if open.len() == 1 && call.call_id.is_none() => open.pop(),
+            None => None,
         }
-        best.map(|(found, _)| found)
     }
 
-    fn only_open(
+    /// The newest line of the nearest process: for a tool call, the answer that the line waits for, of
+    /// which nothing was seen yet though the agent already acts on it; else its last turn.
+    fn by_time(
         &self,
         call: &CallSeen,
         seen: &Seen<'_>,
         lineage: &[ProcessIdentity],
     ) -> Option<Found<'_>> {
-        for (thread, strand) in self.lines_of(Some(call), seen, lineage) {
-            for at in thread
-                .path_to(strand.tip)
-                .into_iter()
-                .rev()
-                .take(MOST_TURNS)
-            {
-                let turn = &thread.turns[at];
-                let number = turn.calls.iter().position(|c| is_open(c.result));
-                if let Some(number) = number.and_then(|n| u16::try_from(n).ok()) {
-                    let found = (thread, strand, turn, Some(number), Confidence::OnlyCall);
-                    return Some(found);
-                }
-            }
-        }
-        None
-    }
-
-    fn by_time(&self, seen: &Seen<'_>, lineage: &[ProcessIdentity]) -> Option<Found<'_>> {
-        self.lines_of(None, seen, lineage)
-            .into_iter()
-            .find_map(|(thread, strand)| {
-                let turn = thread.turn(strand.tip?)?;
-                Some((thread, strand, turn, None, Confidence::Time))
+        let lines = self.lines_of(call, seen, lineage);
+        lines.into_iter().find_map(|(thread, strand)| {
+            let waited_for = strand.pending.filter(|_| call.is_call && !strand.answered);
+            Some(Found {
+                thread,
+                strand,
+                turn: waited_for.or(strand.tip)?,
+                call: None,
+                confidence: Confidence::Time,
             })
+        })
     }
 
     /// Attaches an effect to where its call was placed. `at` is the position at which it entered the
@@ -278,6 +280,9 @@ impl Conversations {
             at,
             time: seen.now,
             confidence: place.confidence,
+            // Needed while the call itself is not known yet.
+            call_id: placement.call_id.clone().filter(|_| place.call.is_none()),
+            arguments: placement.arguments.filter(|_| place.call.is_none()),
             is_call: placement.is_call,
             below: placement.below,
             incarnation: placement.incarnation,
@@ -364,13 +369,14 @@ impl Rewind {
     }
 }
 
-type Found<'c> = (
-    &'c ThreadMemory,
-    &'c StrandMemory,
-    &'c TurnMemory,
-    Option<u16>,
-    Confidence,
-);
+/// Where a call was found.
+struct Found<'c> {
+    thread: &'c ThreadMemory,
+    strand: &'c StrandMemory,
+    turn: TurnNo,
+    call: Option<(u16, &'c CallMemory)>,
+    confidence: Confidence,
+}
 
 /// The line that a turn's calls belong to: the newest that shows it.
 fn line_of<'c>(thread: &'c ThreadMemory, turn: &TurnMemory) -> Option<&'c StrandMemory> {
@@ -387,6 +393,10 @@ fn line_of<'c>(thread: &'c ThreadMemory, turn: &TurnMemory) -> Option<&'c Strand
 
 /// How like a call at the boundary is to one that the model made; none when nothing is alike.
 fn likeness(call: &CallSeen, known: &CallMemory) -> Option<Confidence> {
+    let both = call.call_id.as_ref().zip(known.id.as_ref());
+    if both.is_some_and(|(ours, theirs)| ours != theirs) {
+        return None;
+    }
     if let Some(tool) = &call.tool {
         if !is_tool(&known.name, tool) {
             return None;
@@ -423,9 +433,7 @@ fn is_tool(known: &str, tool: &str) -> bool {
 /// A call that had its effect in another life of the agent, or below a process that is not the one
 /// asking now, is being executed again.
 fn executed_again(
-    thread: &ThreadMemory,
-    strand: &StrandMemory,
-    turn: &TurnMemory,
+    found: &Found<'_>,
     known: &CallMemory,
     placement: &Placement,
     call: &CallSeen,
@@ -434,7 +442,9 @@ fn executed_again(
         tie.incarnation != placement.incarnation
             || tie.below && !placement.below && call.arguments.is_some_and(|a| a == known.arguments)
     };
-    let absent = |effect: EffectId| strand.absent.iter().any(|(e, _)| *e == effect);
+    let is_own =
+        |tie: &Tie| tie.incarnation == placement.incarnation && tie.below == placement.below;
+    let absent = |effect: EffectId| found.strand.absent.iter().any(|(e, _)| *e == effect);
     let before: Vec<&Tie> = known
         .ties
         .iter()
@@ -442,28 +452,24 @@ fn executed_again(
         .collect();
     let first = before.iter().map(|tie| tie.at).min()?;
     // What this life did for the call already is its own doing.
-    if known
-        .ties
-        .iter()
-        .any(|tie| tie.incarnation == placement.incarnation && tie.below == placement.below)
-    {
+    if known.ties.iter().any(is_own) {
         return None;
     }
     let forgotten: Vec<EffectId> = before.iter().map(|tie| tie.effect).collect();
     Some(Rewind {
-        thread: thread.id,
-        parent: strand.branch,
+        thread: found.thread.id,
+        parent: found.strand.branch,
         grade: Grade::Certain,
         evidence: vec![Evidence::ExecutedAgain],
-        last_remembered: Some(turn.number),
-        forgotten_turns: vec![turn.number],
+        last_remembered: Some(found.turn),
+        forgotten_turns: vec![found.turn],
         remembered: Vec::new(),
         forgotten,
         fork_point: ForkPoint::At(Seq(first.0.saturating_sub(1))),
         exact: false,
         note: format!(
             "the call `{}` of turn {} already had its effect and is executed again by another life of the agent",
-            known.name, turn.number
+            known.name, found.turn
         ),
     })
 }

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::draft::{Continuation, draft_line};
-use super::finding::{Evidence, Finding};
+use super::finding::{Confidence, Evidence, Finding};
 use super::judge::{Judgement, judge};
 use super::line::Candidate;
 use super::memory::{Absence, TurnNo};
@@ -51,6 +51,13 @@ impl<'a> Ground<'a> {
         let news = judged.clone().beside(strand);
         let mut findings = Vec::new();
         if !news.forgotten.is_empty() {
+            // What only happened at the same time (a trace that is sent, a metric) may have nothing to
+            // do with the turn that is gone.
+            let is_sure = news
+                .forgotten
+                .iter()
+                .any(|f| f.confidence > Confidence::Time);
+            let grade = if is_sure { grade } else { Grade::Suspect };
             let left = Left {
                 shows: &self.shows,
                 primary,

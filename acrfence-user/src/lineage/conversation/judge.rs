@@ -30,6 +30,8 @@ pub(super) struct Judgement {
 pub(super) struct Forgotten {
     pub(super) turn: TurnNo,
     pub(super) effect: EffectId,
+    /// How sure it is that it belongs to that turn.
+    pub(super) confidence: Confidence,
     /// Where and when it entered the timeline.
     pub(super) at: Seq,
     pub(super) time: Timestamp,
@@ -202,6 +204,7 @@ impl Forgotten {
         Self {
             turn,
             effect: tie.effect,
+            confidence: tie.confidence,
             at: tie.at,
             time: tie.time,
             prompt,

@@ -83,6 +83,33 @@ impl ThreadMemory {
 }
 
 impl TurnMemory {
+    /// Gives effects that came before their calls were known to those calls.
+    pub(super) fn find_calls_of_ties(&mut self) {
+        for mut tie in std::mem::take(&mut self.loose) {
+            let by_id = |c: &CallMemory| c.id.is_some() && c.id == tie.call_id;
+            let by_arguments =
+                |c: &CallMemory| c.ties.is_empty() && Some(c.arguments) == tie.arguments;
+            let place = self
+                .calls
+                .iter()
+                .position(by_id)
+                .map(|at| (at, Confidence::Id))
+                .or_else(|| {
+                    let at = self.calls.iter().position(by_arguments)?;
+                    Some((at, Confidence::Arguments))
+                });
+            match place {
+                Some((at, confidence)) => {
+                    tie.confidence = confidence;
+                    tie.call_id = None;
+                    tie.arguments = None;
+                    self.calls[at].ties.push(tie);
+                }
+                None => self.loose.push(tie),
+            }
+        }
+    }
+
     /// All effects of this turn.
     pub fn ties(&self) -> impl Iterator<Item = &Tie> {
         self.calls.iter().flat_map(|c| &c.ties).chain(&self.loose)
@@ -207,6 +234,12 @@ pub struct Tie {
     pub time: Timestamp,
     /// How sure it is that it belongs here.
     pub confidence: Confidence,
+    /// The id of its call, while that call is not known yet.
+    #[serde(default)]
+    pub call_id: Option<ProviderId>,
+    /// The mark of its arguments, while its call is not known yet.
+    #[serde(default)]
+    pub arguments: Option<Mark>,
     /// Whether the effect is the call itself (an MCP call, a command) and not something that the
     /// tool did while it ran.
     pub is_call: bool,

@@ -1,8 +1,19 @@
 //! Lineage from the conversation: an agent's own model requests carry exactly what it remembers.
 //!
-//! Pure: no clock, no I/O, no async. The caller reads requests and replies with [`read_request`] and
-//! [`ReplyReader`], asks [`Conversations`] what they tell, journals the [`Delta`]s it gets, and
-//! applies them. Applying all deltas in order rebuilds the same memory. DESIGN.md §8, 2.
+//! Pure: no clock, no I/O, no async. DESIGN.md §8, 2; `docs/lineage.md`. The caller, in order:
+//!
+//! 1. [`recognise`]s a request and reads it with [`read_request`];
+//! 2. asks [`Conversations::observe_request`], opens what [`Observed::needs`] says (a thread, a branch
+//!    whose fenced set is [`Observed::absent`]), [`Observed::bind`]s, journals the [`Delta`] and
+//!    [`Conversations::apply`]s it, all before the request is sent on and with no other change to the
+//!    conversations in between;
+//! 3. feeds the reply to a [`ReplyReader`] and does the same with [`Conversations::observe_reply`]
+//!    whenever a call became whole, and at the end, before the agent sees it;
+//! 4. for every tool call asks [`Conversations::place`] before the verdict, and
+//!    [`Conversations::attach_effect`] once it has an [`EffectId`](crate::words::EffectId), also when
+//!    an earlier effect is replayed.
+//!
+//! Applying all deltas in order rebuilds the same memory; [`ThreadMemory`] is a thread's snapshot.
 
 mod align;
 

@@ -251,6 +251,7 @@ impl Conversations {
                     call.ties.clone_from(&before.ties);
                     call.result = before.result;
                 }
+                turn.find_calls_of_ties();
                 self.unindex_turn(id, &memory.turns[at]);
                 self.index_turn(id, &turn);
                 memory.turns[at] = turn.clone();
@@ -281,6 +282,9 @@ impl Conversations {
             return;
         };
         memory.active = memory.active.max(tie.time);
+        if memory.position(turn).is_none() {
+            await_turn(memory, strand, turn, tie);
+        }
         if let Some(at) = memory.position(turn) {
             let turn = &mut memory.turns[at];
             let call = call.and_then(|c| turn.calls.get_mut(usize::from(c)));
@@ -356,6 +360,34 @@ impl Conversations {
             self.unindex(&memory);
             self.evicted += 1;
         }
+    }
+}
+
+/// An effect came before anything of the answer that caused it was seen.
+fn await_turn(memory: &mut ThreadMemory, strand: Strand, number: TurnNo, tie: &Tie) {
+    let Some(line) = strand_mut(memory, strand).filter(|s| s.pending == Some(number)) else {
+        return;
+    };
+    let turn = TurnMemory {
+        number,
+        parent: line.tip,
+        strand,
+        at: tie.at,
+        time: tie.time,
+        ids: Vec::new(),
+        input_ids: line.input_ids.clone(),
+        said: None,
+        calls: Vec::new(),
+        loose: Vec::new(),
+        input: line.input.unwrap_or(Mark(0)),
+        prompt: line.prompt,
+        shown_at: None,
+        complete: false,
+        imported: false,
+    };
+    line.tip = Some(number);
+    if let Err(at) = memory.turns.binary_search_by_key(&number, |t| t.number) {
+        memory.turns.insert(at, turn);
     }
 }
 

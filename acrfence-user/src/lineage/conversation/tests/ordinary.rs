@@ -5,8 +5,8 @@ use serde_json::{Value, json};
 use super::agent::{Agent, Reach, check, fresh, pay};
 use super::wire::{ALL, Client, Message, ToolResult, reply};
 use super::world::{Asked, Who, World};
-use crate::lineage::conversation::Finding;
-use crate::words::EffectId;
+use crate::lineage::conversation::{Finding, Known};
+use crate::words::{Body, EffectId, HttpRequest, Request};
 
 /// What one conversation was found to be, request by request.
 type Told = Vec<Asked>;
@@ -156,6 +156,7 @@ const SCENARIOS: &[Scenario] = &[
         FULL_HISTORY,
         edited_question,
     ),
+    quiet("traces sent while the model answers", &ALL, traces),
     quiet(
         "an answer without effects is written anew",
         FULL_HISTORY,
@@ -783,6 +784,41 @@ fn edited_question(world: &mut World, client: Client) -> Told {
     told
 }
 
+/// A trace or metric that the program sends while the model answers: an effect like any other.
+fn trace(world: &mut World, agent: &Agent) {
+    let request = Request::Http(HttpRequest {
+        method: "POST".into(),
+        url: "https://traces.test/v1/batch".into(),
+        headers: Vec::new(),
+        rpc: Vec::new(),
+        body: Body::whole(json!({"run": fresh("run-")}).to_string()),
+    });
+    world.effect(&agent.who, &request, Known::Running);
+}
+
+fn traces(world: &mut World, client: Client) -> Told {
+    let mut agent = Agent::new(client, 10);
+    agent.say("pay alice 100");
+    let mut told = Vec::new();
+    for n in 0..3 {
+        let asked = agent.ask(world);
+        trace(world, &agent);
+        world.answer_with(&agent.who, &asked, client, 529, b"{\"error\":{}}", 9);
+        trace(world, &agent);
+        told.push(asked);
+        let asked = agent.ask(world);
+        trace(world, &agent);
+        let answer = agent.answer_of(Some("So"), &[pay("alice", n)]);
+        agent.take(world, &asked, &answer);
+        trace(world, &agent);
+        agent.run_calls(world, &answer);
+        told.push(asked);
+    }
+    told.push(agent.talk(world, "Done."));
+    assert_eq!(threads(world), 1, "{client:?}");
+    told
+}
+
 fn regenerated(world: &mut World, client: Client) -> Told {
     let mut agent = Agent::new(client, 10);
     agent.say("pay alice 100");
@@ -859,11 +895,7 @@ fn failing_call(world: &mut World, client: Client) -> Told {
     let answer = agent.answer_of(None, &[pay("alice", 100)]);
     agent.take(world, &asked, &answer);
     let (request, ..) = agent.request_of(&answer.calls[0]);
-    world.effect(
-        &agent.who,
-        &request,
-        crate::lineage::conversation::Known::Nothing,
-    );
+    world.effect(&agent.who, &request, Known::Nothing);
     agent
         .history
         .push(results_of(&answer, "error: the request timed out"));

@@ -374,3 +374,66 @@ fn a_command_is_the_call_itself_and_its_output_the_outcome() {
         );
     }
 }
+
+#[test]
+fn an_effect_that_comes_before_anything_of_its_answer_was_seen() {
+    // The client acts on a stream that is read here only at its end.
+    for client in [Client::ClaudeCode, Client::Codex, Client::ChatSdk] {
+        let mut world = World::new();
+        let mut agent = Agent::new(client, 10);
+        agent.say("pay alice");
+        agent.round(&mut world, None, &[check()]);
+        let saved = agent.clone();
+        let asked = agent.ask(&mut world);
+        let answer = agent.answer_of(Some("I pay"), &[pay("bob", 2), pay("alice", 1)]);
+        let (effect, text) = agent.run(&mut world, &answer.calls[1]);
+        let bytes = super::wire::reply(&agent.dress, &answer);
+        let killed_before_the_end = saved.restored(11);
+        let mut other = World::new();
+        other.all = world.all.clone();
+        other.log.clone_from(&world.log);
+        (other.seq, other.now) = (world.seq, world.now);
+        let found = killed_before_the_end.ask(&mut other);
+        assert_eq!(found.rewind().unwrap().forgotten, [effect], "{client:?}");
+
+        world.answer(&agent.who, &asked, client, &bytes, 1_000_000);
+        let place = &world.placed[&effect].at;
+        let turn = world
+            .all
+            .thread(place.thread)
+            .unwrap()
+            .turn(place.turn)
+            .unwrap();
+        assert_eq!(turn.calls[1].ties.len(), 1, "{client:?}");
+        assert!(turn.calls[1].ties[0].confidence >= Confidence::Arguments);
+        assert!(turn.loose.is_empty());
+        agent.history.push(Message::Model(answer.clone()));
+        agent.since = Some((answer.response.clone(), agent.history.len()));
+        let (_, other_text) = agent.run(&mut world, &answer.calls[0]);
+        let results = [other_text, text]
+            .into_iter()
+            .zip(&answer.calls)
+            .map(|(text, call)| ToolResult {
+                id: call.id.clone(),
+                name: call.name.clone(),
+                text,
+                is_error: false,
+            });
+        agent.history.push(Message::Results(results.collect()));
+        assert!(agent.ask(&mut world).is_quiet(), "{client:?}");
+        world.check();
+    }
+}
+
+#[test]
+fn what_only_happened_at_the_same_time_makes_a_rewind_suspect() {
+    let mut world = World::new();
+    let mut agent = Agent::new(Client::ChatSdk, 10);
+    agent.say("pay alice");
+    agent.round(&mut world, None, &[check()]);
+    let saved = agent.clone();
+    agent.talk(&mut world, "Shall I?");
+    world.effect(&agent.who, &http(r#"{"trace": "x"}"#), Known::Running);
+    let asked = saved.ask(&mut world);
+    assert_eq!(asked.rewind().unwrap().grade, crate::words::Grade::Suspect);
+}
