@@ -2,7 +2,11 @@
 
 #[path = "../probe/fence.rs"]
 #[allow(dead_code, reason = "what the probe's own tests need is more")]
-#[allow(clippy::unwrap_used, clippy::expect_used, reason = "as in the probe's own tests")]
+#[allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    reason = "as in the probe's own tests"
+)]
 mod fence;
 mod gate;
 mod judge;
