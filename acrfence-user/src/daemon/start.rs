@@ -137,7 +137,7 @@ async fn run(settings: Settings, config: Config) -> anyhow::Result<()> {
     }
     drop((daemon, callers));
     store.close();
-    leave_kernel(probe)
+    leave_kernel(&probe, &settings.pin_dir)
 }
 
 /// The analyzer LLM that the operator wants, if any. Nothing is contacted yet.
@@ -331,7 +331,7 @@ async fn watch(daemon: Arc<Daemon>, probe: Arc<Probe>, stop: CancellationToken) 
 
 /// Takes the hooks out of the kernel, unless agents still run: then they stay, and the agents'
 /// connections fail or pass as the policy `daemon_down` says, until a daemon takes over.
-fn leave_kernel(probe: Arc<Probe>) -> anyhow::Result<()> {
+fn leave_kernel(probe: &Probe, pin_dir: &Path) -> anyhow::Result<()> {
     let tracked = probe.tracked()?.len();
     if tracked > 0 {
         tracing::warn!(
@@ -339,13 +339,7 @@ fn leave_kernel(probe: Arc<Probe>) -> anyhow::Result<()> {
         );
         return Ok(());
     }
-    match Arc::try_unwrap(probe) {
-        Ok(probe) => Ok(probe.release()?),
-        Err(_) => {
-            tracing::warn!("the hooks stay in the kernel: something still uses them");
-            Ok(())
-        }
-    }
+    Ok(Probe::remove_pins(pin_dir)?)
 }
 
 fn stop_on_signals(stop: CancellationToken) -> anyhow::Result<()> {

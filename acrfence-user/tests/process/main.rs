@@ -1,5 +1,11 @@
 //! The process boundary against the running kernel. Needs root, and fails without.
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    reason = "a test that cannot go on should fail at once"
+)]
+
 #[path = "../probe/fence.rs"]
 #[allow(dead_code, reason = "what the probe's own tests need is more")]
 #[allow(
