@@ -14,6 +14,9 @@ use clap::Parser;
 struct Cli {
     #[command(flatten)]
     args: JudgeArgs,
+    /// A global option of `acrfence`.
+    #[arg(long)]
+    json: bool,
 }
 
 const DEV: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/testdata/corpus/dev.jsonl");
@@ -21,7 +24,11 @@ const DEV: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/testdata/corpus/dev.json
 async fn judge(arguments: &[&str]) -> (anyhow::Result<()>, String) {
     let cli = Cli::parse_from(std::iter::once("judge").chain(arguments.iter().copied()));
     let mut out = Vec::new();
-    let result = run(cli.args, &mut out).await;
+    let args = JudgeArgs {
+        json: cli.json,
+        ..cli.args
+    };
+    let result = run(args, &mut out).await;
     (result, String::from_utf8(out).unwrap())
 }
 
