@@ -219,9 +219,8 @@ fn is_shell(task: Task) -> bool {
     let mut name = ProgramName { bytes: [0; 32] };
     let comm = task.cast::<u8>().wrapping_add(offset!(task_comm));
     // SAFETY: the helper checks the address; the destination holds 32 bytes, and `comm` 16.
-    let length = unsafe {
-        bpf_probe_read_kernel_str((&raw mut name.bytes).cast(), 16, comm.cast())
-    };
+    let length =
+        unsafe { bpf_probe_read_kernel_str((&raw mut name.bytes).cast(), 16, comm.cast()) };
     length > 0 && GATE_SHELLS.get_ptr(name).is_some()
 }
 
@@ -272,8 +271,7 @@ fn is_command(name: *const c_void) -> bool {
     let mut program = ProgramName { bytes: [0; 32] };
     // A longer name is cut; user space looks at the whole of it.
     // SAFETY: the helper checks the address; the destination holds 32 bytes.
-    let length =
-        unsafe { bpf_probe_read_kernel_str((&raw mut program.bytes).cast(), 32, name) };
+    let length = unsafe { bpf_probe_read_kernel_str((&raw mut program.bytes).cast(), 32, name) };
     length > 0 && GATE_COMMANDS.get_ptr(program).is_some()
 }
 

@@ -2,8 +2,7 @@
 
 use acrfence_common::{
     AgentLabel, Claim, ClientKey, Config, Counters, DropKey, Endpoint, GateConfig, GateEntry,
-    Layout, Listener, Parentage, ProgramName,
-    SocketRecord, Sort, Tracked, Traffic, TrafficKey,
+    Layout, Listener, Parentage, ProgramName, SocketRecord, Sort, Tracked, Traffic, TrafficKey,
 };
 use aya_ebpf::macros::map;
 use aya_ebpf::maps::{Array, HashMap, PerCpuArray, RingBuf};
