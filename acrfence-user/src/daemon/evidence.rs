@@ -1,5 +1,6 @@
 //! Gathers what a verdict looks at, from the log and the lineage.
 
+use super::nesting;
 use super::pipeline::{Inner, Place, earlier};
 use crate::analyzer::{self, Evidence, Examination, Llm, Provenance, Residue};
 use crate::effect::LogError;
@@ -42,10 +43,14 @@ pub(super) fn gather(
             id: row.id,
             branch: row.branch,
         };
-        let Some(forgotten) = forgotten(inner, place, executed, row.status) else {
+        let own = forgotten(inner, place, executed, row.status);
+        if own.is_none() && !inner.nesting.is_doubtful(row.id) {
+            continue;
+        }
+        let Some(effect) = inner.log.effect(row.id)? else {
             continue;
         };
-        let Some(effect) = inner.log.effect(row.id)? else {
+        let Some((forgotten, status)) = nesting::with_outer(inner, place, &effect, own)? else {
             continue;
         };
         let Examination {
@@ -56,7 +61,7 @@ pub(super) fn gather(
         gathered.residues.push(residue);
         gathered.candidates.push(Candidate {
             effect: row.id,
-            status: effect.status,
+            status,
             forgotten,
             comparison,
             replayable: effect
@@ -171,7 +176,12 @@ pub(super) fn reason_words(reason: HoldReason) -> &'static str {
 
 /// Why an effect is fenced for this branch, also where no restore is involved: its agent may know
 /// the call and still not what became of it.
-fn forgotten(inner: &Inner, place: Place, effect: Executed, status: Status) -> Option<Forgotten> {
+pub(super) fn forgotten(
+    inner: &Inner,
+    place: Place,
+    effect: Executed,
+    status: Status,
+) -> Option<Forgotten> {
     if let Some(forgotten) = inner.lineage.read().fenced(place.branch, effect) {
         return Some(forgotten);
     }
@@ -211,7 +221,11 @@ pub(super) fn examine(inner: &Inner, effect: &Effect, call: &ToolCall) -> Examin
 ///
 /// A credential is single-use when the thread was seen to get it and one effect has used it since
 /// (DESIGN.md §9); one that a single timeline used several times is a key, not an approval.
-fn spent(inner: &Inner, place: Place, presented: &[Fingerprint]) -> Result<Vec<Spent>, LogError> {
+pub(super) fn spent(
+    inner: &Inner,
+    place: Place,
+    presented: &[Fingerprint],
+) -> Result<Vec<Spent>, LogError> {
     let mut spent = Vec::new();
     for &fingerprint in presented {
         let history = inner.log.credential(fingerprint)?;

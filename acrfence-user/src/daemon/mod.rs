@@ -6,6 +6,7 @@ mod gate;
 mod holds;
 mod kernel;
 mod lives;
+mod nesting;
 mod news;
 mod notices;
 mod pipeline;

@@ -13,14 +13,15 @@ use super::ticket::{EffectTicket, ObservedTicket};
 use super::tools::ToolBook;
 use super::{evidence, now};
 use crate::analyzer::{Llm, credential, harvest};
-use crate::boundary::{Admission, Arbiter, OpaqueFlow, Trouble};
+use crate::boundary::{Admission, Arbiter, OpaqueFlow, Ticket, Trouble};
 use crate::effect::{EffectFilter, EffectLog, Event, HoldDecision, LogError, Prepared};
 use crate::fence::{Decision, Earlier, HoldReason, refusal, tool_key};
 use crate::lineage::{Executed, Lineage};
 use crate::policy::{Config, Kind, Mode};
 use crate::words::{
-    AgentName, BranchId, Comparison, Effect, EffectId, Fingerprint, HoldId, Origin, Refusal,
-    RefusalCode, Request, Resolution, Seq, Status, ThreadId, ToolCall, ToolKey,
+    AgentName, BranchId, Comparison, Effect, EffectId, Fingerprint, HoldId, Origin,
+    ProcessIdentity, Refusal, RefusalCode, Request, Resolution, Seq, Status, ThreadId, ToolCall,
+    ToolKey,
 };
 
 /// Keys of the hashes that the log keeps instead of secrets and values. They live as long as the log.
@@ -80,6 +81,7 @@ pub(super) struct Inner {
     changed: watch::Sender<u64>,
     pub(super) notices: super::notices::Notices,
     pub(super) news: super::news::News,
+    pub(super) nesting: super::nesting::Nesting,
     /// Reads prose that the comparison leaves open, where the operator has one.
     pub(super) llm: Option<Llm>,
 }
@@ -121,10 +123,12 @@ impl Pipeline {
             changed: watch::Sender::new(0),
             notices: super::notices::Notices::default(),
             news: super::news::News::default(),
+            nesting: super::nesting::Nesting::default(),
             llm,
         }));
         pipeline.put_in_doubt_what_was_left_running().await?;
         pipeline.remember_doubts()?;
+        pipeline.remember_doubtful_children()?;
         Ok(pipeline)
     }
 
@@ -457,7 +461,7 @@ impl Pipeline {
         }
     }
 
-    fn fingerprints(&self, presented: &[credential::Secret]) -> Vec<Fingerprint> {
+    pub(super) fn fingerprints(&self, presented: &[credential::Secret]) -> Vec<Fingerprint> {
         let key = &self.0.keys.credentials;
         presented
             .iter()
@@ -477,13 +481,27 @@ impl Pipeline {
         if let Some(hold) = by_hold {
             self.write(Event::HoldUsed { hold, at: now() }).await?;
         }
+        let (_, ticket) = self.prepare(call, place, key, presented, &[]).await?;
+        Ok(Admission::Forward(ticket))
+    }
+
+    /// Makes the call durable, inside the effects `outer`.
+    pub(super) async fn prepare(
+        &self,
+        call: ToolCall,
+        place: Place,
+        key: ToolKey,
+        presented: Vec<Fingerprint>,
+        outer: &[EffectId],
+    ) -> Result<(EffectId, Box<dyn Ticket>), LogError> {
         let values = harvest::request(&self.0.keys.values, &call.request).values;
         let request = call.request.clone();
         let prepared = Prepared {
             key: key.clone(),
             thread: place.thread,
             branch: place.branch,
-            parent: None,
+            parent: outer.first().copied(),
+            co_parents: outer.get(1..).unwrap_or_default().to_vec(),
             call,
             presented,
             values,
@@ -503,15 +521,12 @@ impl Pipeline {
                 abandoned: false,
             },
         );
-        Ok(Admission::Forward(Box::new(EffectTicket::new(
-            self.clone(),
-            effect,
-            request,
-        ))))
+        let ticket = EffectTicket::new(self.clone(), effect, request);
+        Ok((effect, Box::new(ticket)))
     }
 
     /// Puts the effect into this branch's timeline and gives its response.
-    async fn replay(
+    pub(super) async fn replay(
         &self,
         call: ToolCall,
         place: Place,
@@ -537,7 +552,7 @@ impl Pipeline {
         Ok(Admission::Replay { effect, response })
     }
 
-    async fn refuse(
+    pub(super) async fn refuse(
         &self,
         call: ToolCall,
         place: Place,
@@ -571,6 +586,11 @@ impl Pipeline {
             fields: Vec::new(),
             hold,
         })
+    }
+
+    /// Whether verdicts are carried out.
+    pub(super) fn enforces(&self) -> bool {
+        self.config().fence.mode == Mode::Enforce
     }
 
     /// Observe mode: writes down what enforcing would have done.
@@ -660,7 +680,7 @@ impl Inner {
         self.changed.send_modify(|n| *n += 1);
     }
 
-    fn desk(&self, thread: ThreadId) -> Arc<tokio::sync::RwLock<()>> {
+    pub(super) fn desk(&self, thread: ThreadId) -> Arc<tokio::sync::RwLock<()>> {
         self.desks.lock().entry(thread).or_default().clone()
     }
 
@@ -703,6 +723,10 @@ impl Arbiter for Pipeline {
         let presented = credential::presented(&call.request);
         credential::redact(&mut call.request, &self.0.keys.credentials);
         let key = tool_key(&call.request);
+        if let Some(within) = self.0.nesting.around(call.origin.process) {
+            let admitted = self.admit_within(call, key, presented, within).await;
+            return admitted.unwrap_or_else(|e| cannot_record(&e));
+        }
         let desk = self.0.desk(place.thread);
         let shared = desk.read().await;
         // Only now is the branch the one that the record will stand in.
@@ -714,13 +738,12 @@ impl Arbiter for Pipeline {
             let presented = self.fingerprints(&presented);
             self.forward(call, place, key, presented, None).await
         };
-        admitted.unwrap_or_else(|e| {
-            tracing::error!("a call was refused because the effect log could not take it: {e}");
-            Admission::Refuse(unavailable(
-                "The effect log cannot take this call.",
-                &format!("Nothing was sent. {e}."),
-            ))
-        })
+        admitted.unwrap_or_else(|e| cannot_record(&e))
+    }
+
+    async fn admit_inside(&self, call: ToolCall, inside: ProcessIdentity) -> Admission {
+        let admitted = self.admit(call).await;
+        self.carried_out(admitted, inside)
     }
 
     async fn admit_opaque(&self, _flow: &OpaqueFlow) -> Result<(), Refusal> {
@@ -754,6 +777,14 @@ impl Arbiter for Pipeline {
     fn tools_seen(&self, _origin: &Origin, server: &str, tools: &str) {
         self.0.tools.learn(server, tools);
     }
+}
+
+fn cannot_record(error: &LogError) -> Admission {
+    tracing::error!("a call was refused because the effect log could not take it: {error}");
+    Admission::Refuse(unavailable(
+        "The effect log cannot take this call.",
+        &format!("Nothing was sent. {error}."),
+    ))
 }
 
 fn not_attached() -> Refusal {

@@ -8,6 +8,7 @@ use futures_util::stream::{self, Stream, StreamExt as _};
 
 use super::kernel::{Kernel, LifeIndex, Membership};
 use super::lives::NO_PROCESS_LEFT;
+use super::nesting;
 use super::now;
 use super::pipeline::{Pipeline, PipelineError};
 use super::upkeep::SharedStore;
@@ -39,6 +40,8 @@ pub struct Daemon {
     pub(super) open_before: parking_lot::Mutex<
         std::collections::HashMap<LifeIndex, Vec<crate::control::OpenConnection>>,
     >,
+    /// What of the exec gate there is.
+    pub(super) gate: super::gate::Gate,
 }
 
 impl Daemon {
@@ -61,6 +64,7 @@ impl Daemon {
             since: now(),
             attaching: tokio::sync::Mutex::new(()),
             open_before: parking_lot::Mutex::default(),
+            gate: super::gate::Gate::default(),
         }
     }
 
@@ -96,7 +100,8 @@ impl Daemon {
                 .filter(|a| a.running)
                 .collect(),
             drops: self.kernel.drops(),
-            problems: self.kernel.problems(),
+            problems: self.problems(),
+            gate: self.gate.counts(),
             troubles: self
                 .pipeline
                 .notices()
@@ -138,13 +143,9 @@ impl Daemon {
             let effects = rows
                 .into_iter()
                 .map(|row| {
-                    let executed = Executed {
-                        id: row.id,
-                        branch: row.branch,
-                    };
                     let current = lineage.current(row.thread).map(|b| b.id);
                     let fenced = row.status != EffectStatus::Failed
-                        && current.is_some_and(|branch| lineage.fenced(branch, executed).is_some());
+                        && current.is_some_and(|branch| nesting::is_fenced(lineage, branch, &row));
                     TreeEffect { row, fenced }
                 })
                 .collect();
@@ -327,8 +328,11 @@ impl Daemon {
                     "there is no effect {id}; `acrfence effects` lists them"
                 ))
             })?;
-        let replayed_into = self.pipeline.with_lineage(|lineage| lineage.replays_of(id));
+        let replayed_into = self
+            .pipeline
+            .with_lineage(|lineage| nesting::replays(lineage, &effect));
         Ok(EffectDetail {
+            children: self.pipeline.children(&effect).map_err(log_error)?,
             effect,
             replayed_into,
         })
@@ -603,17 +607,7 @@ impl Daemon {
         let fenced = self.pipeline.with_lineage(|lineage| {
             rows.iter()
                 .filter(|row| row.status != EffectStatus::Failed)
-                .filter(|row| {
-                    lineage
-                        .fenced(
-                            branch.id,
-                            Executed {
-                                id: row.id,
-                                branch: row.branch,
-                            },
-                        )
-                        .is_some()
-                })
+                .filter(|row| nesting::is_fenced(lineage, branch.id, row))
                 .count()
         });
         Ok(Opened {

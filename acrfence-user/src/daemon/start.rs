@@ -115,9 +115,7 @@ async fn run(settings: Settings, config: Config) -> anyhow::Result<()> {
         &daemon,
         &probe,
     )?;
-    if daemon.config.load().gate.exec {
-        daemon.gate_the_living()?;
-    }
+    daemon.gate_the_living();
 
     let watching = tokio::spawn(watch(daemon.clone(), probe.clone(), stop.clone()));
     let socket = settings.run_dir.join("control.sock");

@@ -12,5 +12,5 @@ pub use decide::{
     Candidate, Decision, HoldReason, Rules, Situation, Spent, SuspectRule, Unmatched, decide,
 };
 pub use key::tool_key;
-pub use outcome::outcome_of;
+pub use outcome::{asks_for_input, outcome_of, status_of};
 pub use refusal::{Earlier, refusal};

@@ -1,6 +1,6 @@
 //! The rules: by program, subcommand and flags.
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 use super::sql;
 use super::words::{Words, has_flag, values};
@@ -9,7 +9,7 @@ use crate::words::Body;
 /// A kind of command that is gated, or, with `gate = false`, one that is not.
 ///
 /// Every condition that is given must hold.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Rule {
     /// Names of programs, without directory.
