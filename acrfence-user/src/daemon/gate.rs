@@ -17,7 +17,9 @@ use crate::policy::Config;
 use crate::probe::Probe;
 
 /// Shells start commands with pipes all the time; their children are no stdio servers.
-const SHELLS: [&str; 6] = ["sh", "bash", "dash", "zsh", "fish", "ksh"];
+const SHELLS: [&str; 12] = [
+    "sh", "bash", "dash", "ash", "busybox", "zsh", "fish", "ksh", "mksh", "csh", "tcsh", "nu",
+];
 
 /// What must live as long as the daemon takes processes over.
 pub(super) struct ProcessGate {
