@@ -3,8 +3,8 @@
 Like any server it makes up a reference for each transfer, so that nothing behind it takes a second
 call for a repetition.
 
-Arguments: `books FILE` (every transfer is a line there) or `pays URL` (it is a client of another bank,
-over HTTPS).
+Arguments: `books FILE` (every transfer is a line there), `pays URL` (it is a client of another bank,
+over HTTPS) or `stumbles URL` (the same, and then something goes wrong).
 """
 
 import json
@@ -36,6 +36,8 @@ def transfer(to: str, amount: int) -> str:
         return "paid, reference " + order["reference"]
     answer = httpx.post(where, json=order, timeout=60)
     answer.raise_for_status()
+    if how == "stumbles":
+        raise RuntimeError("the receipt printer is on fire")
     return answer.text
 
 
