@@ -324,6 +324,7 @@ fn prepared(n: u64, size: usize) -> Event {
         thread: thread(n),
         branch: BranchId(Seq(n / 200 + 1)),
         parent: None,
+        co_parents: Vec::new(),
         call: ToolCall {
             at: Timestamp(n),
             request: Request::Http(HttpRequest {

@@ -4,6 +4,7 @@
 //! Nothing here reaches into the daemon: it is built, started and asked the way a person would.
 
 pub mod approval;
+pub mod attached;
 pub mod authority;
 pub mod bank;
 pub mod cgroup;
@@ -11,6 +12,7 @@ pub mod client;
 pub mod fence;
 pub mod mcp;
 pub mod pace;
+pub mod postgres;
 pub mod process;
 pub mod screen;
 pub mod server;

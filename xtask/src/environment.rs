@@ -42,7 +42,7 @@ pub fn clients() -> Result<PathBuf> {
 const PYTHON: &str = "/usr/bin/python3";
 
 /// A program, what proves that it is good enough, and the Debian package that brings it.
-const PROGRAMS: [(&str, &[&str], &str, &str); 3] = [
+const PROGRAMS: [(&str, &[&str], &str, &str); 10] = [
     ("curl", &["--version"], "HTTP2", "curl"),
     ("node", &["--print", "typeof fetch"], "function", "nodejs"),
     (
@@ -51,6 +51,18 @@ const PROGRAMS: [(&str, &[&str], &str, &str); 3] = [
         "complete",
         "python3-venv",
     ),
+    ("git", &["--version"], "git version", "git"),
+    ("ssh", &["-V"], "", "openssh-client"),
+    ("psql", &["--version"], "PostgreSQL", "postgresql-client"),
+    (
+        "/bin/sh",
+        &["-c", "ls /usr/lib/postgresql/*/bin/initdb"],
+        "initdb",
+        "postgresql",
+    ),
+    ("make", &["--version"], "GNU Make", "make"),
+    ("less", &["--version"], "less", "less"),
+    ("tmux", &["-V"], "tmux", "tmux"),
 ];
 
 fn debian_packages() -> Result<()> {

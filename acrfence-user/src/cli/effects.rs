@@ -115,7 +115,10 @@ pub(super) async fn list(client: &Client, global: &Global, args: Effects) -> any
                 r.branch.to_string(),
                 r.status.to_string(),
                 r.code.map(|c| c.to_string()).unwrap_or_default(),
-                short(&r.key.0, 60),
+                match r.parent {
+                    Some(outer) => short(&format!("in {outer}: {}", r.key), 60),
+                    None => short(&r.key.0, 60),
+                },
                 short(&r.why, 60),
             ]
         })
@@ -135,8 +138,12 @@ pub(super) async fn list(client: &Client, global: &Global, args: Effects) -> any
 
 fn row_line(r: &EffectRow) -> String {
     let code = r.code.map(|c| format!(" {c}")).unwrap_or_default();
+    let inside = r
+        .parent
+        .map(|outer| format!(" in {outer}:"))
+        .unwrap_or_default();
     format!(
-        "{} {} {} {} {}{code} {} {}",
+        "{} {} {} {} {}{code}{inside} {} {}",
         r.id,
         time(r.at),
         r.agent,
@@ -197,6 +204,16 @@ pub(super) async fn show(client: &Client, global: &Global, args: Id) -> anyhow::
     if let Some(ended) = e.ended {
         line(&format!("  ended      {ended}"))?;
     }
+    if e.parent.is_some() {
+        let of: Vec<_> = e.outer().map(|id| id.to_string()).collect();
+        line(&format!("  inside     {}", of.join(" or ")))?;
+    }
+    if !detail.children.is_empty() {
+        line(&format!(
+            "  inside it  {}",
+            named(&detail.children).join("\n             ")
+        ))?;
+    }
     if !detail.replayed_into.is_empty() {
         let into: Vec<_> = detail
             .replayed_into
@@ -237,6 +254,22 @@ pub(super) async fn explain(client: &Client, global: &Global, args: Id) -> anyho
     if global.json {
         return all.iter().try_for_each(json);
     }
+    let detail: EffectDetail = client.get(&format!("/v1/effects/{}", args.id)).await?;
+    if let Some(first) = detail.effect.parent {
+        let of: Vec<_> = detail.effect.outer().map(|id| id.to_string()).collect();
+        line(&format!(
+            "{} was made inside {} and stands or falls with it: `acrfence explain {first}`.",
+            args.id,
+            of.join(" or ")
+        ))?;
+    }
+    if !detail.children.is_empty() {
+        line(&format!(
+            "Made inside {}, decided with it: {}.",
+            args.id,
+            named(&detail.children).join(", ")
+        ))?;
+    }
     if all.is_empty() {
         return line(&format!("No call was decided against {}.", args.id));
     }
@@ -248,6 +281,13 @@ pub(super) async fn explain(client: &Client, global: &Global, args: Id) -> anyho
             .try_for_each(|l| line(&format!("  {}", escape(l))))?;
     }
     Ok(())
+}
+
+/// Effects of a list with what they did.
+fn named(rows: &[EffectRow]) -> Vec<String> {
+    rows.iter()
+        .map(|row| format!("{} {} {}", row.id, row.status, short(&row.key.0, 80)))
+        .collect()
 }
 
 fn show_request(request: &Request) -> anyhow::Result<()> {

@@ -38,6 +38,25 @@ pub(super) async fn status(client: &Client, global: &Global) -> anyhow::Result<(
             drop.count, drop.kind, drop.cause
         ))?;
     }
+    if let Some(gate) = &s.gate
+        && !gate.gated.is_empty()
+    {
+        let of = |what: &str| gate.gated.get(what).copied().unwrap_or_default();
+        line(&format!(
+            "  at exec: {} with pipes relayed, {} decided as commands, {} given the CA",
+            of("stdio"),
+            of("command"),
+            of("environment"),
+        ))?;
+    }
+    let ungated = s.gate.iter().flat_map(|gate| &gate.ungated);
+    // Who ended at the gate did nothing.
+    for (why, n) in ungated.filter(|(why, _)| *why != "gone") {
+        line(&format!(
+            "! {n} could not be stopped at exec: {}",
+            why.replace('_', " ")
+        ))?;
+    }
     line("")?;
     let rows = s
         .agents

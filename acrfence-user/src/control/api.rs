@@ -1,5 +1,7 @@
 //! What goes over the control socket. Field names are stable (`docs/control-api.md`).
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 
 use crate::daemon::{OpaqueCount, TroubleNotice};
@@ -35,8 +37,21 @@ pub struct Status {
     pub drops: Vec<Drop>,
     /// What keeps the daemon from doing all it should, in sentences.
     pub problems: Vec<String>,
+    /// The exec gate since the daemon started; none when it does not work.
+    #[serde(default)]
+    pub gate: Option<GateCounts>,
     /// Recent troubles on connections, newest last.
     pub troubles: Vec<TroubleNotice>,
+}
+
+/// Processes that stood at the exec gate.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GateCounts {
+    /// By what was done with them: `command`, `stdio`, `environment`, `handed_over`, `nothing`.
+    pub gated: BTreeMap<String, u64>,
+    /// Those that could not be gated, by why: they ran and are not fenced, or were killed, as
+    /// `gate.ungated` says.
+    pub ungated: BTreeMap<String, u64>,
 }
 
 /// An agent in `GET /v1/agents`.
@@ -226,8 +241,11 @@ pub struct EffectDetail {
     /// The effect, with its bodies.
     #[serde(flatten)]
     pub effect: Effect,
-    /// Branches it was replayed into.
+    /// Branches it was replayed into, by itself or with its outer effect.
     pub replayed_into: Vec<BranchId>,
+    /// Effects that were made inside it while it ran, oldest first.
+    #[serde(default)]
+    pub children: Vec<EffectRow>,
 }
 
 /// `POST /v1/holds/ID`.

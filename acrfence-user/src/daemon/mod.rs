@@ -6,6 +6,7 @@ mod gate;
 mod holds;
 mod kernel;
 mod lives;
+mod nesting;
 mod news;
 mod notices;
 mod pipeline;
@@ -23,7 +24,6 @@ pub use notices::{Notices, OpaqueCount, TroubleNotice};
 pub use pipeline::{Keys, Pipeline, PipelineError};
 pub use service::Daemon;
 pub use start::{Settings, serve};
-pub use talks::Ancestors;
 
 use crate::words::Timestamp;
 

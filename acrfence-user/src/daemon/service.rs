@@ -8,6 +8,7 @@ use futures_util::stream::{self, Stream, StreamExt as _};
 
 use super::kernel::{Kernel, LifeIndex, Membership};
 use super::lives::NO_PROCESS_LEFT;
+use super::nesting;
 use super::now;
 use super::pipeline::{Pipeline, PipelineError};
 use super::upkeep::SharedStore;
@@ -40,6 +41,8 @@ pub struct Daemon {
     pub(super) open_before: parking_lot::Mutex<
         std::collections::HashMap<LifeIndex, Vec<crate::control::OpenConnection>>,
     >,
+    /// What of the exec gate there is.
+    pub(super) gate: super::gate::Gate,
 }
 
 impl Daemon {
@@ -62,6 +65,7 @@ impl Daemon {
             since: now(),
             attaching: tokio::sync::Mutex::new(()),
             open_before: parking_lot::Mutex::default(),
+            gate: super::gate::Gate::default(),
         }
     }
 
@@ -97,7 +101,8 @@ impl Daemon {
                 .filter(|a| a.running)
                 .collect(),
             drops: self.kernel.drops(),
-            problems: self.kernel.problems(),
+            problems: self.problems(),
+            gate: self.gate.counts(),
             troubles: self
                 .pipeline
                 .notices()
@@ -148,10 +153,6 @@ impl Daemon {
             let effects = rows
                 .into_iter()
                 .map(|row| {
-                    let executed = Executed {
-                        id: row.id,
-                        branch: row.branch,
-                    };
                     let of_thread = |branch: &&BranchId| {
                         lineage
                             .branch(**branch)
@@ -159,7 +160,7 @@ impl Daemon {
                     };
                     let mut here = live.iter().filter(of_thread);
                     let fenced = row.status != EffectStatus::Failed
-                        && here.any(|branch| lineage.fenced(*branch, executed).is_some());
+                        && here.any(|branch| nesting::is_fenced(lineage, *branch, &row));
                     TreeEffect { row, fenced }
                 })
                 .collect();
@@ -366,8 +367,11 @@ impl Daemon {
                     "there is no effect {id}; `acrfence effects` lists them"
                 ))
             })?;
-        let replayed_into = self.pipeline.with_lineage(|lineage| lineage.replays_of(id));
+        let replayed_into = self
+            .pipeline
+            .with_lineage(|lineage| nesting::replays(lineage, &effect));
         Ok(EffectDetail {
+            children: self.pipeline.children(&effect).map_err(log_error)?,
             effect,
             replayed_into,
         })
@@ -647,11 +651,7 @@ impl Daemon {
             };
             let rows = self.pipeline.log().effects(&filter).map_err(log_error)?;
             let is_fenced = |lineage: &Lineage, row: &EffectRow| {
-                let executed = Executed {
-                    id: row.id,
-                    branch: row.branch,
-                };
-                row.status != EffectStatus::Failed && lineage.fenced(branch.id, executed).is_some()
+                row.status != EffectStatus::Failed && nesting::is_fenced(lineage, branch.id, row)
             };
             fenced += self.pipeline.with_lineage(|lineage| {
                 let rows = rows.items.iter();

@@ -22,11 +22,8 @@ use crate::lineage::conversation::{
 };
 use crate::words::{
     Absent, AgentName, BranchId, EffectId, Ending, Forgotten, ForkPoint, Grade, HttpResponse,
-    Origin, ProcessIdentity, Request, Response, Seq, Status, ThreadId, ToolCall,
+    Origin, Request, Response, Seq, Status, ThreadId, ToolCall,
 };
-
-/// A process and those that made it, nearest first. The kernel side's table stands behind it.
-pub type Ancestors = dyn Fn(ProcessIdentity) -> Vec<ProcessIdentity> + Send + Sync;
 
 /// What is remembered of conversations.
 pub(super) struct Talks {
@@ -267,10 +264,7 @@ impl Pipeline {
     pub(super) async fn placed(&self, origin: &Origin, call: Option<&CallSeen>) -> Option<Placed> {
         let call = call?;
         let all = self.0.talks.all.lock().await;
-        let ancestors = match self.0.ancestors.get() {
-            Some(ancestors) => ancestors(origin.process),
-            None => vec![origin.process],
-        };
+        let ancestors = self.0.nesting.ancestors(origin.process);
         let at = self.log().follow().0;
         let placement = all.place(call, &seen(origin, at), &ancestors)?;
         let line = all

@@ -163,6 +163,9 @@ pub struct Prepared {
     pub branch: BranchId,
     /// The outer effect that causes it, for nested boundaries.
     pub parent: Option<EffectId>,
+    /// Further outer effects, where several ran and any of them may have caused it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub co_parents: Vec<EffectId>,
     /// The call.
     pub call: ToolCall,
     /// Credentials it presents.

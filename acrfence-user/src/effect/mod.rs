@@ -11,7 +11,7 @@ pub mod index;
 #[doc(hidden)]
 pub mod journal;
 #[cfg(test)]
-mod model;
+pub(crate) mod model;
 mod query;
 #[cfg(test)]
 mod samples;

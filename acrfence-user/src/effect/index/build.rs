@@ -25,7 +25,7 @@ use crate::effect::{LogError, Phase, Progress};
 use crate::words::{EffectId, Seq};
 
 /// Version of the keys and rows; another one is rebuilt.
-const FORMAT: u8 = 1;
+const FORMAT: u8 = 2;
 /// Facts gathered before they are written, when building.
 const GATHER: usize = 60_000;
 /// Records between two reports of progress.

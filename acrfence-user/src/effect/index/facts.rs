@@ -180,6 +180,7 @@ fn began(seen: &Seen<'_>, prepared: &Prepared, names: &Names, out: &mut Vec<Chan
             thread: prepared.thread,
             branch: prepared.branch,
             parent: prepared.parent,
+            co_parents: prepared.co_parents.clone(),
             process: origin.process,
             transport: prepared.call.request.transport(),
             key: prepared.key.clone(),

@@ -345,6 +345,7 @@ impl Store {
             thread,
             branch,
             parent,
+            co_parents,
             call,
             presented,
             ..
@@ -355,6 +356,7 @@ impl Store {
             thread,
             branch,
             parent,
+            co_parents,
             call,
             presented,
             issued: row.issued,
