@@ -11,8 +11,10 @@ mod layers;
 pub mod ordered;
 mod pack;
 pub mod query;
+mod recent;
 mod row;
 pub mod sled;
+mod told;
 mod upkeep;
 
 use std::ops::{Bound, ControlFlow};
@@ -26,7 +28,7 @@ use crate::effect::journal::archive::Archive;
 use crate::effect::journal::frame::Hash;
 use crate::effect::journal::keys::hmac;
 use crate::effect::journal::seal::Record;
-use crate::effect::journal::{Head, Loc, Sink, Written};
+use crate::effect::journal::{Head, Sink, Written};
 use crate::effect::{CandidateRow, CredentialHistory, Event, LogError, Progress};
 use crate::words::{EffectId, Fingerprint, Seq, Status, ThreadId, ToolKey};
 
@@ -35,10 +37,13 @@ use facts::{Seen, facts};
 use key::{Names, Tree};
 use layers::{Frozen, Layers, Reached};
 use ordered::{End, Home, IndexFault, Ordered, Visit};
+use recent::Recent;
 
 pub use build::OpenedIndex;
 pub use facts::{code_of, did_not_happen, host_of};
+pub use recent::Changes;
 pub use row::Row;
+pub use told::{Told, for_a_fold};
 pub use upkeep::Moved;
 
 /// The applier waits this long for more facts, so that a call's beginning and end meet.
@@ -65,6 +70,8 @@ pub struct Index {
     state: RwLock<State>,
     layers: RwLock<Layers>,
     signals: Mutex<Signals>,
+    /// Not taken while the layers are waited for.
+    recent: Mutex<Recent>,
     /// Facts that were put into the ordered keys since the start.
     written: AtomicU64,
     /// Wakes the applier.
@@ -199,23 +206,6 @@ impl Index {
             })?;
         }
         Ok(ids)
-    }
-
-    /// Places of records that are neither effects nor observations, in order; none while only noted.
-    pub fn lineage(&self) -> Result<Vec<(Seq, Option<Loc>)>, LogError> {
-        let mut places = Vec::new();
-        self.scan_prefix(&[key::LINEAGE], &mut |key, value| {
-            places.push((Seq(key::last_number(key)), row::loc_of(value)));
-            ControlFlow::Continue(())
-        })?;
-        Ok(places)
-    }
-
-    /// Where one of these lies, if it is on disk.
-    pub fn lineage_at(&self, seq: Seq) -> Result<Option<Loc>, LogError> {
-        Ok(self
-            .get(&key::at(key::LINEAGE, seq))?
-            .and_then(|place| row::loc_of(&place)))
     }
 
     /// Whether a body file is named by a record.
@@ -562,9 +552,17 @@ impl Sink for Index {
                 };
                 let row_of = |id: EffectId| self.row_below(&layers, &**ordered, id, false);
                 match facts(&seen, &self.names, &row_of) {
-                    Ok(facts) => layers.add(facts),
-                    Err(fault) => broken = Some(fault),
+                    Ok(facts) => {
+                        self.recent.lock().add(written.seq, &facts);
+                        layers.add(facts);
+                    }
+                    Err(fault) => {
+                        self.recent.lock().forget(written.seq);
+                        broken = Some(fault);
+                    }
                 }
+            } else {
+                self.recent.lock().forget(written.seq);
             }
             layers.settle_early(written.seq);
             if let Some(digest) = &written.body {

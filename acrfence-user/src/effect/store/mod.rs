@@ -17,10 +17,11 @@ use nix::fcntl::{Flock, FlockArg};
 use parking_lot::{Mutex, RwLock};
 use tokio::sync::broadcast;
 
+use super::index;
 use super::index::ordered::Home;
 use super::index::query::contains;
 use super::index::sled::SledHome;
-use super::index::{Index, IndexStats, OpenedIndex, Row, did_not_happen};
+use super::index::{Index, IndexStats, OpenedIndex, Row, Told, did_not_happen};
 use super::journal::disk::{Disk, OsDisk};
 use super::journal::keys::KeyFile;
 use super::journal::seal::{self, MARK, Mark, Record};
@@ -364,6 +365,29 @@ impl Store {
         }))
     }
 
+    /// The events of records at these places.
+    fn events(&self, places: Vec<(Seq, Option<Loc>)>) -> Result<Vec<(Seq, Event)>, LogError> {
+        let mut events = Vec::with_capacity(places.len());
+        for (seq, loc) in places {
+            events.extend(self.event(seq, loc)?.map(|event| (seq, event)));
+        }
+        Ok(events)
+    }
+
+    /// Whether request or response of an effect contain a text.
+    fn has_text(&self, id: EffectId, part: &str) -> Result<bool, LogError> {
+        Ok(self.effect(id)?.is_some_and(|effect| {
+            texts(&effect, &mut |text| {
+                if contains(text, part.as_bytes()) {
+                    ControlFlow::Break(())
+                } else {
+                    ControlFlow::Continue(())
+                }
+            })
+            .is_break()
+        }))
+    }
+
     fn note_or_drop(&self, event: Event) -> Result<(), LogError> {
         let claim = self.claim(&event)?;
         self.submit(event, claim)
@@ -475,18 +499,47 @@ impl EffectLog for Store {
     fn lineage_events(&self) -> Result<Vec<(Seq, Event)>, LogError> {
         let _layout = self.layout.read();
         let mut events = Vec::new();
-        for (seq, loc) in self.index.lineage()? {
-            let event = match self.event(seq, loc)? {
+        for Told { seq, loc, event } in self.index.lineage()? {
+            let event = match event {
                 Some(event) => Some(event),
-                // It reached the disk meanwhile, or its note was lost with the journal.
-                None => self
-                    .index
-                    .lineage_at(seq)?
-                    .map_or(Ok(None), |loc| self.event(seq, Some(loc)))?,
+                None => match self.event(seq, loc)? {
+                    Some(event) => Some(event),
+                    // It reached the disk meanwhile, or its note was lost with the journal.
+                    None => self
+                        .index
+                        .lineage_at(seq)?
+                        .map_or(Ok(None), |loc| self.event(seq, Some(loc)))?,
+                },
             };
-            events.extend(event.map(|event| (seq, event)));
+            events.extend(event.map(|event| (seq, index::for_a_fold(event))));
         }
         Ok(events)
+    }
+
+    fn refusals(&self, after: Seq, limit: usize) -> Result<Vec<(Seq, Event)>, LogError> {
+        let _layout = self.layout.read();
+        self.events(self.index.refusals(after, limit)?)
+    }
+
+    fn history(&self, effect: EffectId) -> Result<Vec<(Seq, Event)>, LogError> {
+        let _layout = self.layout.read();
+        self.events(self.index.history(effect)?)
+    }
+
+    fn changes(&self, after: Seq, filter: &EffectFilter) -> Result<(Vec<EffectRow>, Seq), LogError> {
+        let (mut rows, reached) = match self.index.changes(after, filter) {
+            Some(changes) => (changes.rows, changes.reached),
+            None => self.changes_in_journal(after, filter)?,
+        };
+        if let Some(text) = &filter.text {
+            let all = std::mem::take(&mut rows);
+            for row in all {
+                if self.has_text(row.id, text)? {
+                    rows.push(row);
+                }
+            }
+        }
+        Ok((rows, reached))
     }
 
     fn unsettled(&self) -> Result<Vec<EffectId>, LogError> {
