@@ -8,7 +8,7 @@ mod issue;
 mod seal;
 
 pub use issue::{issued, says_consumed, vouched};
-pub use seal::{is_secret_header, redact, unseal, unseal_url};
+pub use seal::{is_secret_header, redact, redact_named, unseal, unseal_url};
 pub(super) use seal::{is_random_seal, kind_of_seal};
 
 use hmac::{Hmac, KeyInit, Mac};

@@ -2,8 +2,10 @@
 
 mod callers;
 mod evidence;
+mod follow;
 mod gate;
 mod holds;
+mod in_doubt;
 mod kernel;
 mod lives;
 mod news;
@@ -15,6 +17,7 @@ mod start;
 mod ticket;
 mod tools;
 mod upkeep;
+mod waiting;
 
 pub use holds::Hold;
 pub use kernel::{Claimed, Kernel, LifeIndex, Membership, ProcessFacts};

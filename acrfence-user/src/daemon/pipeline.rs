@@ -9,11 +9,12 @@ use tokio::sync::watch;
 
 use super::evidence::Judged;
 use super::holds::{Hold, Holds};
+use super::in_doubt::{Asking, Doubt};
 use super::ticket::{EffectTicket, ObservedTicket};
 use super::tools::ToolBook;
 use super::{evidence, now};
 use crate::analyzer::{Llm, credential, harvest};
-use crate::boundary::{Admission, Arbiter, OpaqueFlow, Trouble};
+use crate::boundary::{Admission, Arbiter, Courier, OpaqueFlow, Trouble};
 use crate::effect::{EffectFilter, EffectLog, Event, HoldDecision, LogError, Prepared};
 use crate::fence::{Decision, Earlier, HoldReason, refusal, tool_key};
 use crate::lineage::{Executed, Lineage};
@@ -66,6 +67,8 @@ pub(super) struct Inner {
     pub(super) holds: Mutex<Holds>,
     /// Effects whose upstream leg runs in this process.
     pub(super) running: Mutex<HashMap<EffectId, Running>>,
+    /// Effects in doubt that policy asks about.
+    pub(super) asking: Asking,
     /// Tool keys under which an effect's outcome is not known to its agent. Empty for an agent that
     /// was never restored and never lost an answer: then a call pays for its log write only.
     pub(super) doubtful: Mutex<HashSet<(ThreadId, ToolKey)>>,
@@ -115,6 +118,7 @@ impl Pipeline {
             tools: ToolBook::default(),
             holds: Mutex::new(holds),
             running: Mutex::default(),
+            asking: Asking::default(),
             doubtful: Mutex::default(),
             writing: tokio::sync::Mutex::new(()),
             desks: Mutex::default(),
@@ -385,6 +389,7 @@ impl Pipeline {
         call: ToolCall,
         key: ToolKey,
         presented: Vec<credential::Secret>,
+        mut doubt: Doubt<'_>,
     ) -> Result<Admission, LogError> {
         let presented = self.fingerprints(&presented);
         let Some(Place { thread, .. }) = self.0.place(&call.origin.agent) else {
@@ -444,6 +449,13 @@ impl Pipeline {
                         }
                         None => {}
                     }
+                    if reason == HoldReason::InDoubt
+                        && let Some(question) = self.question(&mut doubt, effect).await?
+                    {
+                        drop(turn);
+                        self.ask(question).await?;
+                        continue;
+                    }
                     let hold = self.hold_for(&call, place, &key, effect, reason).await?;
                     drop(turn);
                     if tokio::time::timeout_at(deadline, changed.changed())
@@ -455,6 +467,57 @@ impl Pipeline {
                 }
             }
         }
+    }
+
+    /// Decides a call, over the way that it would take where there is a courier for it.
+    async fn admit_over(&self, mut call: ToolCall, courier: Option<&dyn Courier>) -> Admission {
+        let Some(place) = self.0.place(&call.origin.agent) else {
+            return Admission::Refuse(not_attached());
+        };
+        let hints = match &call.request {
+            Request::Mcp(mcp) => self.0.tools.hints(&mcp.server, &mcp.name),
+            _ => Default::default(),
+        };
+        let treatment = self.config().classify(&call, false, hints);
+        match treatment.kind {
+            Kind::Effect => {}
+            Kind::ReadOnly => {
+                return Admission::Forward(Box::new(ObservedTicket::read(
+                    self.clone(),
+                    place.thread,
+                    call.request,
+                )));
+            }
+            Kind::Model => {
+                return Admission::Forward(Box::new(ObservedTicket::model(
+                    self.clone(),
+                    place.thread,
+                    call.request,
+                )));
+            }
+        }
+        let presented = credential::presented(&call.request);
+        let doubt = Doubt::of(&self.config(), &call.request, courier);
+        self.take_secrets_out(&mut call.request);
+        let key = tool_key(&call.request);
+        let desk = self.0.desk(place.thread);
+        let shared = desk.read().await;
+        // Only now is the branch the one that the record will stand in.
+        let place = self.0.place(&call.origin.agent).unwrap_or(place);
+        let admitted = if self.0.needs_a_look(place, &key) {
+            drop(shared);
+            self.decide(call, key, presented, doubt).await
+        } else {
+            let presented = self.fingerprints(&presented);
+            self.forward(call, place, key, presented, None).await
+        };
+        admitted.unwrap_or_else(|e| {
+            tracing::error!("a call was refused because the effect log could not take it: {e}");
+            Admission::Refuse(unavailable(
+                "The effect log cannot take this call.",
+                &format!("Nothing was sent. {e}."),
+            ))
+        })
     }
 
     fn fingerprints(&self, presented: &[credential::Secret]) -> Vec<Fingerprint> {
@@ -674,53 +737,12 @@ impl Inner {
 
 #[async_trait::async_trait]
 impl Arbiter for Pipeline {
-    async fn admit(&self, mut call: ToolCall) -> Admission {
-        let Some(place) = self.0.place(&call.origin.agent) else {
-            return Admission::Refuse(not_attached());
-        };
-        let hints = match &call.request {
-            Request::Mcp(mcp) => self.0.tools.hints(&mcp.server, &mcp.name),
-            _ => Default::default(),
-        };
-        let treatment = self.config().classify(&call, false, hints);
-        match treatment.kind {
-            Kind::Effect => {}
-            Kind::ReadOnly => {
-                return Admission::Forward(Box::new(ObservedTicket::read(
-                    self.clone(),
-                    place.thread,
-                    call.request,
-                )));
-            }
-            Kind::Model => {
-                return Admission::Forward(Box::new(ObservedTicket::model(
-                    self.clone(),
-                    place.thread,
-                    call.request,
-                )));
-            }
-        }
-        let presented = credential::presented(&call.request);
-        credential::redact(&mut call.request, &self.0.keys.credentials);
-        let key = tool_key(&call.request);
-        let desk = self.0.desk(place.thread);
-        let shared = desk.read().await;
-        // Only now is the branch the one that the record will stand in.
-        let place = self.0.place(&call.origin.agent).unwrap_or(place);
-        let admitted = if self.0.needs_a_look(place, &key) {
-            drop(shared);
-            self.decide(call, key, presented).await
-        } else {
-            let presented = self.fingerprints(&presented);
-            self.forward(call, place, key, presented, None).await
-        };
-        admitted.unwrap_or_else(|e| {
-            tracing::error!("a call was refused because the effect log could not take it: {e}");
-            Admission::Refuse(unavailable(
-                "The effect log cannot take this call.",
-                &format!("Nothing was sent. {e}."),
-            ))
-        })
+    async fn admit(&self, call: ToolCall) -> Admission {
+        self.admit_over(call, None).await
+    }
+
+    async fn admit_asking(&self, call: ToolCall, courier: &dyn Courier) -> Admission {
+        self.admit_over(call, Some(courier)).await
     }
 
     async fn admit_opaque(&self, _flow: &OpaqueFlow) -> Result<(), Refusal> {

@@ -11,7 +11,7 @@ pub mod index;
 #[doc(hidden)]
 pub mod journal;
 #[cfg(test)]
-mod model;
+pub(crate) mod model;
 mod query;
 #[cfg(test)]
 mod samples;
@@ -25,7 +25,7 @@ pub use query::{CandidateRow, CredentialHistory, EffectFilter, EffectRow, Page};
 pub use journal::Fault;
 pub use store::{
     Content, ExportFilter, GcKeep, GcPolicy, GcReport, OpenReport, Phase, Progress, Store,
-    StoreConfig, StoreStats, Verification,
+    StoreConfig, StoreStats, Verification, usual_key_file,
 };
 
 use crate::words::{Effect, EffectId, Fingerprint, Seq, ThreadId, ToolKey};

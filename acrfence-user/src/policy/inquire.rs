@@ -137,7 +137,10 @@ impl Query {
         kept.extend(
             headers
                 .iter()
-                .filter(|h| is_secret(&h.name) || KEPT.iter().any(|name| h.is(name)))
+                .filter(|h| {
+                    let hidden = h.text().is_some_and(|text| text.contains("redacted:"));
+                    hidden || is_secret(&h.name) || KEPT.iter().any(|name| h.is(name))
+                })
                 .cloned(),
         );
         Ok(Request::Http(HttpRequest {

@@ -53,6 +53,32 @@ pub fn redact(request: &mut Request, key: &[u8; 32]) {
     }
 }
 
+/// Replaces what an operator named by fingerprints too: header fields and environment variables whose
+/// names the two say yes to.
+pub fn redact_named(
+    request: &mut Request,
+    key: &[u8; 32],
+    hides_header: impl Fn(&str) -> bool,
+    hides_variable: impl Fn(&str) -> bool,
+) {
+    let headers = match request {
+        Request::Http(r) => &mut r.headers,
+        Request::Mcp(r) => &mut r.headers,
+        Request::Exec(r) => {
+            for (name, value) in &mut r.env {
+                if hides_variable(name) {
+                    *value = sealed(value, key);
+                }
+            }
+            return;
+        }
+    };
+    for header in headers.iter_mut().filter(|h| hides_header(&h.name)) {
+        let value = String::from_utf8_lossy(&header.value).into_owned();
+        header.value = sealed(value.trim(), key).into();
+    }
+}
+
 /// The header fields of a recorded request with their secrets back in, taken from a request of the
 /// same caller that carries the very same ones. None when one of them is not there: what is kept of a
 /// secret is a keyed hash, and nothing else makes it whole.

@@ -16,6 +16,7 @@ use super::spool::{Spooled, SpooledBody};
 use super::upstream::{Outgoing, Received, SendError, Upstream};
 use super::{headers, relay};
 use crate::boundary::connection::Place;
+use crate::boundary::courier::LegCourier;
 use crate::boundary::listener::Shared;
 use crate::boundary::mcp;
 use crate::boundary::refusal::{self, Failure};
@@ -286,7 +287,12 @@ pub(crate) async fn plain(
     let lists = rpc.iter().any(|method| method == "tools/list");
     let begins = rpc.iter().any(|method| method == "initialize");
     let call = leg.call(Request::Http(asked.recorded(&body, rpc)));
-    let ticket = match leg.shared.arbiter.admit(call).await {
+    let courier = LegCourier {
+        leg: &leg,
+        asked: &asked,
+        meta: None,
+    };
+    let ticket = match leg.shared.arbiter.admit_asking(call, &courier).await {
         Admission::Forward(ticket) => ticket,
         Admission::Refuse(refusal) => {
             let response = reply.tongue.refuse(&refusal);
