@@ -49,13 +49,14 @@ pub(super) struct Effects {
     /// Oldest first.
     #[arg(long)]
     oldest_first: bool,
-    /// Start after this position (as the page before says).
-    #[arg(long)]
-    after: Option<u64>,
+    /// Start after this effect (e17) or position (17), as the page before says.
+    #[arg(long, value_parser = position)]
+    after: Option<Seq>,
     /// How many at most.
     #[arg(long, default_value_t = 50)]
     limit: usize,
-    /// Go on and print effects as they are made, until interrupted.
+    /// Print effects as they are made and again whenever their status changes, until interrupted. From
+    /// now on, or from `--after`.
     #[arg(long, short)]
     follow: bool,
 }
@@ -81,11 +82,11 @@ pub(super) async fn list(client: &Client, global: &Global, args: Effects) -> any
         until: args.until,
         text: args.text,
         oldest_first: args.oldest_first,
-        after: args.after.map(Seq),
+        after: args.after,
         limit: Some(args.limit),
     };
-    let query = query(&filter)?;
     if follow {
+        let query = query(&filter)?;
         let show = |text: &str| -> std::io::Result<()> {
             let printed = if global.json {
                 line(text)
@@ -100,7 +101,7 @@ pub(super) async fn list(client: &Client, global: &Global, args: Effects) -> any
             .lines(&format!("/v1/effects/follow?{query}"), show)
             .await?);
     }
-    let page: Page<EffectRow> = client.get(&format!("/v1/effects?{query}")).await?;
+    let page = page(client, filter).await?;
     if global.json {
         return page.items.iter().try_for_each(json);
     }
@@ -134,6 +135,26 @@ pub(super) async fn list(client: &Client, global: &Global, args: Effects) -> any
         line(&format!("There are more: --after {next}"))?;
     }
     Ok(())
+}
+
+/// A whole page: the daemon looks at a bounded number of effects a time, and may answer with a part.
+async fn page(client: &Client, mut filter: EffectFilter) -> anyhow::Result<Page<EffectRow>> {
+    let limit = filter.limit.unwrap_or_default();
+    let mut whole = Page {
+        items: Vec::new(),
+        next: None,
+    };
+    loop {
+        filter.limit = Some(limit.saturating_sub(whole.items.len()).max(1));
+        let path = format!("/v1/effects?{}", query(&filter)?);
+        let part: Page<EffectRow> = client.get(&path).await?;
+        whole.items.extend(part.items);
+        whole.next = part.next;
+        if part.next.is_none() || whole.items.len() >= limit {
+            return Ok(whole);
+        }
+        filter.after = part.next;
+    }
 }
 
 fn row_line(r: &EffectRow) -> String {
@@ -367,6 +388,14 @@ fn escape(text: &str) -> String {
 fn status(given: &str) -> Result<Status, String> {
     serde_json::from_value(given.into())
         .map_err(|_| "one of prepared, completed, failed, in_doubt".to_owned())
+}
+
+fn position(given: &str) -> Result<Seq, String> {
+    let number = given.strip_prefix('e').unwrap_or(given);
+    number
+        .parse()
+        .map(Seq)
+        .map_err(|_| "an effect, like e17, or a position, like 17".to_owned())
 }
 
 fn fingerprint(given: &str) -> Result<Fingerprint, String> {

@@ -31,6 +31,8 @@ pub struct Status {
     pub in_doubt: usize,
     /// Held calls, waiting for a person.
     pub holds: usize,
+    /// What waits for a person, oldest first: the first of each kind, at most 100.
+    pub waiting: Vec<Waiting>,
     /// Agents that are running.
     pub agents: Vec<AgentStatus>,
     /// Events the kernel side lost, by kind and cause; empty when none were.
@@ -52,6 +54,34 @@ pub struct GateCounts {
     /// Those that could not be gated, by why: they ran and are not fenced, or were killed, as
     /// `gate.ungated` says.
     pub ungated: BTreeMap<String, u64>,
+}
+
+/// Something that waits for a person.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Waiting {
+    /// `in_doubt` (an effect) or `hold` (a call).
+    pub kind: String,
+    /// Id of the effect or the hold.
+    pub id: String,
+    /// The agent.
+    pub agent: AgentName,
+    /// What it does.
+    pub key: String,
+    /// Why it waits.
+    pub why: String,
+    /// Since when.
+    pub since: Timestamp,
+    /// What to run, once it is known what happened or what is wanted.
+    pub next: Vec<String>,
+}
+
+/// `POST /v1/log/rotate-key`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct KeyRotated {
+    /// Id of the key that seals from now on.
+    pub key: String,
+    /// The key file, of which a copy must be kept elsewhere.
+    pub key_file: String,
 }
 
 /// An agent in `GET /v1/agents`.

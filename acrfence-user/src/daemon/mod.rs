@@ -2,8 +2,10 @@
 
 mod callers;
 mod evidence;
+mod follow;
 mod gate;
 mod holds;
+mod in_doubt;
 mod kernel;
 mod lives;
 mod nesting;
@@ -17,6 +19,7 @@ mod talks;
 mod ticket;
 mod tools;
 mod upkeep;
+mod waiting;
 
 pub use holds::Hold;
 pub use kernel::{Claimed, Kernel, LifeIndex, Membership, ProcessFacts};

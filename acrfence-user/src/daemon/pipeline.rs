@@ -10,12 +10,13 @@ use tokio::sync::{OwnedRwLockReadGuard, OwnedRwLockWriteGuard, watch};
 
 use super::evidence::Judged;
 use super::holds::{Hold, Holds, Whose};
+use super::in_doubt::{Asking, Doubt};
 use super::talks::{Placed, Talks};
 use super::ticket::{EffectTicket, ObservedTicket};
 use super::tools::ToolBook;
 use super::{evidence, now};
 use crate::analyzer::{Llm, credential, harvest};
-use crate::boundary::{Admission, Arbiter, OpaqueFlow, Ticket, Trouble};
+use crate::boundary::{Admission, Arbiter, Courier, OpaqueFlow, Ticket, Trouble};
 use crate::effect::{EffectFilter, EffectLog, Event, HoldDecision, LogError, Prepared};
 use crate::fence::{Decision, Earlier, HoldReason, refusal, tool_key};
 use crate::lineage::Lineage;
@@ -73,6 +74,8 @@ pub(super) struct Inner {
     pub(super) holds: Mutex<Holds>,
     /// Effects whose upstream leg runs in this process.
     pub(super) running: Mutex<HashMap<EffectId, Running>>,
+    /// Effects in doubt that policy asks about.
+    pub(super) asking: Asking,
     /// Tool keys under which an effect's outcome is not known to its agent. Empty for an agent that
     /// was never restored and never lost an answer: then a call pays for its log write only.
     pub(super) doubtful: Mutex<HashSet<(AgentName, ToolKey)>>,
@@ -128,6 +131,7 @@ impl Pipeline {
             tools: ToolBook::default(),
             holds: Mutex::new(holds),
             running: Mutex::default(),
+            asking: Asking::default(),
             doubtful: Mutex::default(),
             writing: tokio::sync::Mutex::new(()),
             desks: Mutex::default(),
@@ -480,6 +484,7 @@ impl Pipeline {
         asks: Option<CallSeen>,
         key: ToolKey,
         presented: Vec<credential::Secret>,
+        mut doubt: Doubt<'_>,
     ) -> Result<Admission, LogError> {
         let presented = self.fingerprints(&presented);
         let deadline = tokio::time::Instant::now() + self.config().fence.hold_timeout.0;
@@ -553,6 +558,13 @@ impl Pipeline {
                             return self.refuse(call, place, &judged, Some(hold)).await;
                         }
                         None => {}
+                    }
+                    if reason == HoldReason::InDoubt
+                        && let Some(question) = self.question(&mut doubt, effect).await?
+                    {
+                        drop(turn);
+                        self.ask(question).await?;
+                        continue;
                     }
                     let hold = self.hold_for(&call, place, &key, effect, reason).await?;
                     drop(turn);
@@ -829,11 +841,15 @@ impl Inner {
 #[async_trait::async_trait]
 impl Arbiter for Pipeline {
     async fn admit(&self, call: ToolCall) -> Admission {
-        self.take(call, None).await
+        self.take(call, None, None).await
+    }
+
+    async fn admit_asking(&self, call: ToolCall, courier: &dyn Courier) -> Admission {
+        self.take(call, None, Some(courier)).await
     }
 
     async fn admit_inside(&self, call: ToolCall, inside: ProcessIdentity) -> Admission {
-        let admitted = self.take(call, None).await;
+        let admitted = self.take(call, None, None).await;
         self.carried_out(admitted, inside)
     }
 
@@ -841,8 +857,8 @@ impl Arbiter for Pipeline {
         may_be_model(method, url)
     }
 
-    async fn admit_whole(&self, call: ToolCall, body: Bytes) -> Admission {
-        self.take(call, Some(&body)).await
+    async fn admit_whole(&self, call: ToolCall, body: Bytes, courier: &dyn Courier) -> Admission {
+        self.take(call, Some(&body), Some(courier)).await
     }
 
     async fn admit_opaque(&self, _flow: &OpaqueFlow) -> Result<(), Refusal> {
@@ -879,8 +895,14 @@ impl Arbiter for Pipeline {
 }
 
 impl Pipeline {
-    /// Takes a call its way. `body` is there where it may be a model request: whole and decoded.
-    async fn take(&self, call: ToolCall, body: Option<&[u8]>) -> Admission {
+    /// Takes a call its way. `body` is there where it may be a model request: whole and decoded. A
+    /// `courier` goes the way that the call would take.
+    async fn take(
+        &self,
+        call: ToolCall,
+        body: Option<&[u8]>,
+        courier: Option<&dyn Courier>,
+    ) -> Admission {
         let Some(thread) = self.with_lineage(|l| l.main_thread(&call.origin.agent)) else {
             return Admission::Refuse(not_attached());
         };
@@ -896,7 +918,7 @@ impl Pipeline {
         };
         let treatment = self.config().classify(&call, traffic.is_some(), hints);
         let admitted = match treatment.kind {
-            Kind::Effect => self.effect(call).await,
+            Kind::Effect => self.effect(call, courier).await,
             Kind::ReadOnly => {
                 let ticket = ObservedTicket::read(self.clone(), thread, call.request);
                 Ok(Admission::Forward(Box::new(ticket)))
@@ -919,10 +941,15 @@ impl Pipeline {
     }
 
     /// Takes an effect's call its way.
-    async fn effect(&self, mut call: ToolCall) -> Result<Admission, LogError> {
+    async fn effect(
+        &self,
+        mut call: ToolCall,
+        courier: Option<&dyn Courier>,
+    ) -> Result<Admission, LogError> {
         let asks = self.asks(&call).await;
         let presented = credential::presented(&call.request);
-        credential::redact(&mut call.request, &self.0.keys.credentials);
+        let doubt = Doubt::of(&self.config(), &call.request, courier);
+        self.take_secrets_out(&mut call.request);
         let key = tool_key(&call.request);
         if let Some(within) = self.0.nesting.around(call.origin.process) {
             return self.admit_within(call, key, presented, within).await;
@@ -936,7 +963,7 @@ impl Pipeline {
         let again = placed.is_some_and(|p| p.placement.again.is_some());
         if again || self.0.needs_a_look(&call.origin.agent, place, &key) {
             drop(shared);
-            return self.decide(call, asks, key, presented).await;
+            return self.decide(call, asks, key, presented, doubt).await;
         }
         let presented = self.fingerprints(&presented);
         self.forward(call, place, placed, key, presented, None)

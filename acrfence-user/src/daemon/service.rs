@@ -3,8 +3,6 @@
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
-use bytes::Bytes;
-use futures_util::stream::{self, Stream, StreamExt as _};
 
 use super::kernel::{Kernel, LifeIndex, Membership};
 use super::lives::NO_PROCESS_LEFT;
@@ -95,6 +93,7 @@ impl Daemon {
                 )
                 .len(),
             holds: self.holds(peer).len(),
+            waiting: self.waiting(peer)?,
             agents: self
                 .agents(peer)
                 .into_iter()
@@ -320,43 +319,6 @@ impl Daemon {
         })
     }
 
-    /// `GET /v1/effects/follow`: effects as they are prepared and as they end, a JSON object a line.
-    pub fn follow(
-        self: &Arc<Self>,
-        peer: Peer,
-        filter: EffectFilter,
-    ) -> impl Stream<Item = Result<Bytes, std::convert::Infallible>> + use<> {
-        let (head, changes) = self.pipeline.log().follow();
-        let daemon = self.clone();
-        let state = (daemon, changes, head);
-        stream::unfold(state, move |(daemon, mut changes, seen)| {
-            let filter = filter.clone();
-            async move {
-                use tokio::sync::broadcast::error::RecvError;
-                match changes.recv().await {
-                    Err(RecvError::Closed) => return None,
-                    Ok(_) | Err(RecvError::Lagged(_)) => {}
-                }
-                let next = EffectFilter {
-                    after: Some(seen),
-                    oldest_first: true,
-                    limit: Some(1000),
-                    ..filter
-                };
-                let page = daemon.effects(peer, &next).ok()?;
-                let last = page.items.last().map_or(seen, |row| row.id.0);
-                let mut lines = Vec::new();
-                for row in &page.items {
-                    serde_json::to_writer(&mut lines, row).ok()?;
-                    lines.push(b'\n');
-                }
-                Some((Bytes::from(lines), (daemon, changes, last)))
-            }
-        })
-        .filter(|lines| std::future::ready(!lines.is_empty()))
-        .map(Ok)
-    }
-
     /// `GET /v1/effects/ID`.
     pub fn effect(&self, peer: Peer, id: EffectId) -> Result<EffectDetail, ApiError> {
         let effect = self.pipeline.log().effect(id).map_err(log_error)?;
@@ -382,7 +344,7 @@ impl Daemon {
     pub fn explain(&self, peer: Peer, id: EffectId) -> Result<Vec<Explained>, ApiError> {
         let effect = self.effect(peer, id)?.effect;
         let mut explained = Vec::new();
-        for (position, event) in self.pipeline.log().lineage_events().map_err(log_error)? {
+        for (position, event) in self.pipeline.log().history(id).map_err(log_error)? {
             let (verdict, call, at) = match event {
                 Event::Replayed {
                     effect, call, at, ..
@@ -526,7 +488,7 @@ impl Daemon {
         }
     }
 
-    fn may_see(&self, peer: Peer, agent: &AgentName) -> bool {
+    pub(super) fn may_see(&self, peer: Peer, agent: &AgentName) -> bool {
         peer.is_root()
             || self.pipeline.with_lineage(|lineage| {
                 lineage.agent(agent).is_some_and(|line| {
@@ -537,7 +499,7 @@ impl Daemon {
             })
     }
 
-    fn mine(&self, peer: Peer, rows: Vec<EffectRow>) -> Vec<EffectRow> {
+    pub(super) fn mine(&self, peer: Peer, rows: Vec<EffectRow>) -> Vec<EffectRow> {
         rows.into_iter()
             .filter(|row| self.may_see(peer, &row.agent))
             .collect()

@@ -109,9 +109,11 @@ impl Pipeline {
         let head = || self.log().follow().0;
         {
             let mut all = self.0.talks.all.lock().await;
-            let observed = self.ask(&all, origin, turned, head());
+            let observed = self.look_at(&all, origin, turned, head());
             if observed.needs == Needs::Nothing {
-                return self.take_in(&mut all, origin, observed, None, None).await;
+                return self
+                    .write_down(&mut all, origin, observed, None, None)
+                    .await;
             }
         }
         // No call of the timeline that is being left may be on its way to the log.
@@ -119,10 +121,12 @@ impl Pipeline {
         loop {
             let _alone = self.alone(&owners).await;
             let mut all = self.0.talks.all.lock().await;
-            let observed = self.ask(&all, origin, turned, head());
+            let observed = self.look_at(&all, origin, turned, head());
             match observed.needs {
                 Needs::Nothing => {
-                    return self.take_in(&mut all, origin, observed, None, None).await;
+                    return self
+                        .write_down(&mut all, origin, observed, None, None)
+                        .await;
                 }
                 Needs::Thread => {
                     let title = observed.findings.iter().find_map(|f| match f {
@@ -133,7 +137,7 @@ impl Pipeline {
                         .open_thread(&origin.agent, title.unwrap_or("conversation"))
                         .await?;
                     return self
-                        .take_in(&mut all, origin, observed, Some(thread), Some(branch))
+                        .write_down(&mut all, origin, observed, Some(thread), Some(branch))
                         .await;
                 }
                 Needs::Branch { thread, parent } => {
@@ -156,14 +160,14 @@ impl Pipeline {
                     };
                     tracing::info!(agent = %origin.agent, thread = %thread, branch = %branch.id, "{}", branch.note);
                     return self
-                        .take_in(&mut all, origin, observed, None, Some(branch.id))
+                        .write_down(&mut all, origin, observed, None, Some(branch.id))
                         .await;
                 }
             }
         }
     }
 
-    fn ask(&self, all: &Conversations, origin: &Origin, turned: &Turned, at: Seq) -> Observed {
+    fn look_at(&self, all: &Conversations, origin: &Origin, turned: &Turned, at: Seq) -> Observed {
         let window: Duration = self.config().fence.suspect_window.0;
         let outcomes = |effect| self.known(effect);
         let seen = seen(origin, at);
@@ -173,7 +177,7 @@ impl Pipeline {
     }
 
     /// Binds what was observed to where it belongs and writes it down.
-    async fn take_in(
+    async fn write_down(
         &self,
         all: &mut Conversations,
         origin: &Origin,

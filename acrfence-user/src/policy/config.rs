@@ -199,6 +199,38 @@ pub struct LogPolicy {
     pub segment_size: Size,
     /// Bodies above this go into files of their own.
     pub inline_body: Size,
+    /// What is kept as a fingerprint only, besides what is known to be secret.
+    pub redact: Redact,
+}
+
+/// What of a request is kept as a fingerprint only. `*` stands for any run of characters; letters are
+/// the same in both cases.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Redact {
+    /// Names of header fields.
+    pub headers: Vec<String>,
+    /// Names of environment variables of commands.
+    pub environment: Vec<String>,
+}
+
+impl Redact {
+    /// Whether a header field of this name is hidden.
+    pub fn hides_header(&self, name: &str) -> bool {
+        any_fits(&self.headers, name)
+    }
+
+    /// Whether a variable of this name is hidden.
+    pub fn hides_variable(&self, name: &str) -> bool {
+        any_fits(&self.environment, name)
+    }
+}
+
+fn any_fits(patterns: &[String], name: &str) -> bool {
+    let name = name.to_ascii_lowercase();
+    patterns
+        .iter()
+        .any(|pattern| glob(pattern.to_ascii_lowercase().as_bytes(), name.as_bytes()))
 }
 
 impl Default for FencePolicy {
@@ -274,6 +306,7 @@ impl Default for LogPolicy {
         Self {
             segment_size: Size(64 << 20),
             inline_body: Size(64 << 10),
+            redact: Redact::default(),
         }
     }
 }
