@@ -2,7 +2,7 @@
 
 pub(super) const NEGATIONS: &[&str] = &[
     "not", "no", "never", "without", "none", "nor", "neither", "nothing", "nobody", "nowhere", "cannot", "unable",
-    "n't", "lacks", "lacking", "stop", "nicht", "kein", "keine", "keinen", "keiner", "nie", "ohne", "ne", "pas",
+    "n't", "lack", "lacks", "lacking", "lacked", "missing", "absent", "stop", "nicht", "kein", "keine", "keinen", "keiner", "nie", "ohne", "ne", "pas",
     "jamais", "sans", "aucun", "aucune", "nunca", "sin", "ningún", "non", "senza", "niet", "geen", "nooit", "não",
     "nem", "sem", "nie", "inte", "ikke", "ei",
 ];
