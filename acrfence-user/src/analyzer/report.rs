@@ -134,12 +134,22 @@ impl Report {
         )
     }
 
-    /// The confusion matrix with its rates, without tables and lists.
+    /// The confusion matrix with its rates, and every unsafe verdict.
     pub fn summary(&self) -> String {
         let mut out = String::new();
         // Writing to a text cannot fail.
-        let _ = self.write_summary(&mut out);
+        let _ = self
+            .write_summary(&mut out)
+            .and_then(|()| self.write_unsafe(&mut out));
         out
+    }
+
+    fn write_unsafe(&self, f: &mut impl fmt::Write) -> fmt::Result {
+        writeln!(f, "-- unsafe verdicts: {}", self.unsafe_verdicts.len())?;
+        for line in &self.unsafe_verdicts {
+            writeln!(f, "{line}")?;
+        }
+        Ok(())
     }
 
     fn write_summary(&self, f: &mut impl fmt::Write) -> fmt::Result {
@@ -230,10 +240,7 @@ impl fmt::Display for Report {
                 writeln!(f, "{key:<32}{right:>5} of {all:<5}{is_unsafe:>5}")?;
             }
         }
-        writeln!(f, "-- unsafe verdicts: {}", self.unsafe_verdicts.len())?;
-        for line in &self.unsafe_verdicts {
-            writeln!(f, "{line}")?;
-        }
+        self.write_unsafe(f)?;
         writeln!(
             f,
             "-- other verdicts than expected, but safe: {}",
