@@ -146,6 +146,9 @@ pub(super) fn judge(one: &str, two: &str) -> Judgement {
             "the same words in another order: who does what to whom may have changed".into(),
         );
     }
+    if let Some(reason) = other_voice(one, two) {
+        return Judgement::Unclear(reason);
+    }
     if let Some((p, q)) = single_swap(&a.every, &b.every) {
         return Judgement::Unclear(format!("the same sentence with another word: {p} / {q}"));
     }
@@ -171,6 +174,66 @@ fn other_order(one: &str, two: &str) -> bool {
     sorted(a) != sorted(b)
 }
 
+/// Whether two texts say the same words in the same order, but one of them as something that is
+/// done, may be done or is done to somebody, and the other one does not.
+fn other_voice(one: &str, two: &str) -> Option<String> {
+    if clauses(one).concat() != clauses(two).concat() {
+        return None;
+    }
+    let (a, b) = (voice(one), voice(two));
+    let word = a.symmetric_difference(&b).next()?;
+    Some(format!(
+        "the same words in the same order, but only one of the texts says \"{word}\" of what is done"
+    ))
+}
+
+/// Words that say whether something is done, has been done, may or must be done.
+fn voice(text: &str) -> BTreeSet<String> {
+    const BE: &[&str] = &["is", "are", "was", "were", "be", "been", "being"];
+    const MODES: &[&str] = &[
+        "can", "could", "may", "might", "must", "should", "shall", "will", "would", "had", "has",
+        "have",
+    ];
+    let words: Vec<String> = text
+        .split(|c: char| !c.is_alphanumeric())
+        .filter(|w| !w.is_empty())
+        .map(str::to_lowercase)
+        .collect();
+    let mut out = BTreeSet::new();
+    for (i, word) in words.iter().enumerate() {
+        let next = words.get(i + 1).map_or("", String::as_str);
+        // "Could you …" is no more than "please"; "is waiting" is "waits".
+        let polite = MODES.contains(&word.as_str()) && next == "you";
+        let passive = next.ends_with("ed")
+            || next.ends_with("en")
+            || IRREGULAR.iter().any(|(p, _)| *p == next);
+        if MODES.contains(&word.as_str()) && !polite || BE.contains(&word.as_str()) && passive {
+            out.insert(word.clone());
+        }
+    }
+    out
+}
+
+/// Participles that do not show their verb.
+const IRREGULAR: &[(&str, &str)] = &[
+    ("paid", "pay"),
+    ("sent", "send"),
+    ("made", "make"),
+    ("done", "do"),
+    ("sold", "sell"),
+    ("bought", "buy"),
+    ("told", "tell"),
+    ("held", "hold"),
+    ("kept", "keep"),
+    ("left", "leave"),
+    ("met", "meet"),
+    ("lost", "lose"),
+    ("put", "put"),
+    ("cut", "cut"),
+    ("shut", "shut"),
+    ("set", "set"),
+];
+
 /// The clauses of a text, each as the stems of its content words.
 fn clauses(text: &str) -> Vec<Vec<String>> {
     const JOINTS: &[&str] = &[
@@ -186,7 +249,8 @@ fn clauses(text: &str) -> Vec<Vec<String>> {
             && !bare.is_empty()
             && !FUNCTION_WORDS.contains(&bare)
         {
-            clause.push(stem(bare).to_owned());
+            let base = IRREGULAR.iter().find(|(p, _)| *p == bare);
+            clause.push(stem(base.map_or(bare, |(_, verb)| verb)).to_owned());
         }
         if joint || word.ends_with(['.', ',', ';', ':', '!', '?']) {
             out.push(Vec::new());
