@@ -4,8 +4,9 @@ use super::super::evidence::NoteKind;
 use super::super::naming::{self, Deed, Names};
 use super::super::normal::number::Decimal;
 use super::super::shape::{self, Randomness};
+use super::super::value::Value;
 use super::leaf::Judged;
-use super::path::Path;
+use super::path::{Entries, Path};
 use super::walk::Walk;
 use crate::words::FieldClass::{Intent, Unknown, Volatile};
 
@@ -74,6 +75,13 @@ impl Walk<'_> {
                 "accept",
                 "redeem",
                 "invite",
+                "unwrap",
+                "unseal",
+                "exchange",
+                "consume",
+                "claim",
+                "decrypt",
+                "download",
             ]
             .contains(&w.as_str())
         }) {
@@ -406,6 +414,26 @@ impl Walk<'_> {
                 "the id of what the call itself makes: random, and seen nowhere before".into(),
             ));
         }
+        if makes && at_top && self.is_own_reference(names) && unseen() {
+            return Some((
+                Volatile,
+                "the caller's own reference for what the call itself makes: random, and seen nowhere before"
+                    .into(),
+            ));
+        }
+        if strong && makes && at_top && self.is_of_carried_batch(path, names) && unseen() {
+            return Some((
+                Volatile,
+                "the id of the batch that the call itself carries: random, and seen nowhere before"
+                    .into(),
+            ));
+        }
+        if strong && at_top && ["trace", "idem"].contains(&names.joined().as_str()) && unseen() {
+            return Some((
+                Volatile,
+                "ties requests and logs together: random, and seen nowhere before".into(),
+            ));
+        }
         if names.is_caller_label()
             && makes
             && at_top
@@ -443,6 +471,67 @@ impl Walk<'_> {
             ));
         }
         None
+    }
+}
+
+impl Walk<'_> {
+    /// `payment_reference` in `create_payment`, `tx_ref` in `send_transfer`: a reference (not an id)
+    /// for the very thing that the call makes. Where the call answers to something that was there
+    /// before (a refund), the reference may be to that.
+    fn is_own_reference(&self, names: &Names) -> bool {
+        let [.., noun, last] = &names.own[..] else {
+            return false;
+        };
+        if !["ref", "reference"].contains(&last.as_str()) {
+            return false;
+        }
+        const ANSWERS: &[&str] = &[
+            "refund",
+            "reversal",
+            "return",
+            "capture",
+            "dispute",
+            "chargeback",
+            "correction",
+            "credit",
+            "cancellation",
+            "receipt",
+            "allocation",
+            "confirmation",
+            "claim",
+            "status",
+            "notification",
+        ];
+        const MONEY_MOVES: &[&str] = &[
+            "payment",
+            "transfer",
+            "transaction",
+            "deposit",
+            "withdrawal",
+            "payout",
+            "remittance",
+        ];
+        let nouns = self.context.nouns();
+        let has = |list: &[&str]| nouns.iter().any(|n| list.contains(&n.as_str()));
+        let noun = naming::singular(noun);
+        let generic = ["tx", "txn", "trans", "transaction"].contains(&noun.as_str());
+        !has(ANSWERS) && (nouns.contains(&noun) || generic && has(MONEY_MOVES))
+    }
+
+    /// The id of a batch, beside the list of what is in it.
+    fn is_of_carried_batch(&self, path: &Path<'_>, names: &Names) -> bool {
+        let batch = names
+            .noun_of_id()
+            .is_some_and(|noun| ["batch", "bulk", "submission"].contains(&noun.as_str()));
+        let carried = |entries: &Entries<'_>| {
+            entries.iter().any(|(_, v)| {
+                matches!(v, Value::List(items) if items.iter().any(|i| matches!(i, Value::Map(_))))
+            })
+        };
+        batch
+            && path
+                .around()
+                .is_some_and(|(one, two)| carried(one) && carried(two))
     }
 }
 
