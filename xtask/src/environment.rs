@@ -121,8 +121,8 @@ fn requirements() -> Result<Vec<PathBuf>> {
     Ok(files)
 }
 
-/// Builds the environment that `requirements` describes, unless it is there.
-fn python_environment(clients: &Path, requirements: &Path) -> Result<()> {
+/// Builds the environment that `requirements` describes, unless it is there; gives its Python.
+pub fn python_environment(clients: &Path, requirements: &Path) -> Result<PathBuf> {
     let name = requirements.file_stem().context("a file without a name")?;
     let folder = clients.join(name);
     let wanted = fs::read(requirements)?;
@@ -132,7 +132,7 @@ fn python_environment(clients: &Path, requirements: &Path) -> Result<()> {
     if fs::read(&stamp).is_ok_and(|installed| installed == wanted)
         && output(Command::new(&python).arg("--version")).is_some()
     {
-        return Ok(());
+        return Ok(python);
     }
     eprintln!(
         "installing the Python packages of {} into {}",
@@ -163,5 +163,5 @@ fn python_environment(clients: &Path, requirements: &Path) -> Result<()> {
             .stdin(Stdio::null()),
     )?;
     fs::write(&stamp, wanted)?;
-    Ok(())
+    Ok(python)
 }

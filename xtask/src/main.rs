@@ -4,6 +4,7 @@ mod bench;
 mod build;
 mod demo;
 mod environment;
+mod judge;
 mod licences;
 mod test;
 mod toolchain;
