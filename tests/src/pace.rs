@@ -15,6 +15,12 @@ pub struct Pace {
     arrival: Condvar,
 }
 
+impl Default for Pace {
+    fn default() -> Self {
+        Self::new(Duration::ZERO)
+    }
+}
+
 impl Pace {
     /// Answers leave `delay` after the work is done, and only while the gate is open, which it is.
     pub fn new(delay: Duration) -> Self {
