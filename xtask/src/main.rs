@@ -1,5 +1,6 @@
 //! Chores of this repository: `cargo xtask build`, …
 
+mod agents;
 mod bench;
 mod build;
 mod demo;
