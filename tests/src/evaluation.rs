@@ -1,0 +1,217 @@
+//! One cell of the evaluation: a scenario, an agent, how it forgets, how it reaches the service, and
+//! what stands between. A cell is run several times, each time with services, a model and a daemon of
+//! its own; what it says is read from the services' books.
+
+use std::path::Path;
+
+use anyhow::{Context as _, Result};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::agents::{Agent, Lived, Restore, Setting};
+use crate::fence::{Fence, Place};
+use crate::model::Model;
+use crate::model::script::Heed;
+use crate::scenario::{Scenario, Tally, Wording};
+use crate::testbed::{Testbed, Transport};
+
+/// What stands between agent and service.
+#[derive(
+    Clone,
+    Copy,
+    Debug,
+    PartialEq,
+    Eq,
+    Hash,
+    PartialOrd,
+    Ord,
+    Serialize,
+    Deserialize,
+    clap::ValueEnum,
+)]
+#[serde(rename_all = "snake_case")]
+pub enum Between {
+    /// Nothing.
+    Off,
+    /// A daemon that says what it would do.
+    Observe,
+    /// A daemon that does it.
+    On,
+}
+
+/// What the daemon does with an equal call where a restore is only suspected.
+#[derive(
+    Clone,
+    Copy,
+    Debug,
+    PartialEq,
+    Eq,
+    Hash,
+    PartialOrd,
+    Ord,
+    Serialize,
+    Deserialize,
+    clap::ValueEnum,
+)]
+#[serde(rename_all = "snake_case")]
+pub enum Suspect {
+    /// It waits for a person, who does not come here.
+    Hold,
+    /// It answers from the record.
+    Replay,
+}
+
+/// One cell.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Cell {
+    /// What is done.
+    pub scenario: Scenario,
+    /// By whom.
+    pub agent: Agent,
+    /// How it forgets.
+    pub restore: Restore,
+    /// How it reaches the service.
+    pub transport: Transport,
+    /// What stands between.
+    pub fence: Between,
+    /// Policy of the daemon.
+    pub suspect: Suspect,
+    /// How openly a restored agent is sent astray.
+    pub wording: Wording,
+}
+
+/// How long a held call waits here. Nobody comes to decide, and the agents' own time limits are
+/// longer anyway.
+const HOLD_TIMEOUT: &str = "2s";
+
+/// The name under which agents run behind the fence.
+const NAME: &str = "subject";
+
+/// What came of one run of a cell.
+#[derive(Clone, Debug)]
+pub struct Trial {
+    /// What the books say.
+    pub tally: Tally,
+    /// How the agent lived.
+    pub lived: Lived,
+    /// By what the daemon noticed a restore, for each branch that it opened.
+    pub noticed_by: Vec<String>,
+    /// Whether the daemon says that it knows the fork point to the call.
+    pub exact: Option<bool>,
+    /// Requests to the model, for whoever looks into a surprise.
+    pub model: Vec<crate::model::Seen>,
+    /// What the daemon said of branches and effects.
+    pub said: String,
+}
+
+impl Cell {
+    /// Effects that are meant: what happens although nothing goes wrong.
+    pub fn meant(&self) -> usize {
+        // It sees what it did and does it again; that is its own decision.
+        if self.restore == Restore::WholeHistory {
+            2
+        } else {
+            1
+        }
+    }
+
+    /// Whether nothing is forgotten, so that nothing may be stopped.
+    pub fn is_control(&self) -> bool {
+        matches!(
+            self.restore,
+            Restore::None | Restore::CutAfter | Restore::WholeHistory
+        ) && !(self.scenario.redirects() && self.restore != Restore::None)
+    }
+
+    fn heed(&self) -> Heed {
+        if self.restore == Restore::WholeHistory {
+            Heed::Nothing
+        } else {
+            Heed::History
+        }
+    }
+
+    fn config(&self) -> String {
+        let mode = match self.fence {
+            Between::Observe => "observe",
+            Between::Off | Between::On => "enforce",
+        };
+        let suspect = match self.suspect {
+            Suspect::Hold => "hold",
+            Suspect::Replay => "replay",
+        };
+        let gate = self.transport == Transport::McpStdio;
+        format!(
+            "[fence]\nmode = \"{mode}\"\nsuspect = \"{suspect}\"\nhold_timeout = \"{HOLD_TIMEOUT}\"\n[gate]\nexec = {gate}\n"
+        )
+    }
+
+    /// Runs it once. The same seed gives the same words of the model.
+    pub fn trial(&self, seed: u64) -> Result<Trial> {
+        let testbed = Testbed::start(self.scenario, self.transport)?;
+        let model = Model::start(self.scenario.script(&testbed.url(""), self.heed()), seed)?;
+        let home = tempfile::Builder::new()
+            .prefix("acrfence-agent-")
+            .tempdir()
+            .context("making a home for an agent")?;
+        let fence = match self.fence {
+            Between::Off => None,
+            Between::Observe | Between::On => {
+                let root = testbed.authority().root();
+                Some(Fence::start_in(Place::new(
+                    &[&root as &Path],
+                    &self.config(),
+                )?)?)
+            }
+        };
+        let setting = Setting {
+            scenario: self.scenario,
+            wording: self.wording,
+            testbed: &testbed,
+            model: &model,
+            home: home.path(),
+            fence: fence.as_ref().map(|fence| (fence, NAME)),
+        };
+        let lived = self.agent.live(&setting, self.restore)?;
+        let mut trial = Trial {
+            tally: testbed.tally()?,
+            lived,
+            noticed_by: Vec::new(),
+            exact: None,
+            model: model.seen(),
+            said: String::new(),
+        };
+        if let Some(fence) = &fence {
+            let tree = fence.ask(&["tree", NAME])?;
+            (trial.noticed_by, trial.exact) = noticed(&tree);
+            let plain = [&["tree", NAME][..], &["effects"], &["status"]];
+            for question in plain {
+                trial.said += &fence.say(question)?;
+            }
+        }
+        Ok(trial)
+    }
+}
+
+/// Causes of the branches that were opened after the first, and whether all their fork points are
+/// exact.
+fn noticed(tree: &[Value]) -> (Vec<String>, Option<bool>) {
+    let threads = tree.iter().filter_map(|tree| tree["threads"].as_array());
+    let branches: Vec<&Value> = threads
+        .flatten()
+        .filter_map(|thread| thread["branches"].as_array())
+        .flatten()
+        .map(|branch| &branch["branch"])
+        .filter(|branch| branch["cause"] != "start")
+        .collect();
+    let exact = branches.iter().map(|branch| branch["exact"] == true);
+    let exact = exact.reduce(|all, one| all && one);
+    let causes = branches.iter().map(|branch| {
+        let cause = branch["cause"].as_str().unwrap_or("unknown");
+        match branch["signal"].as_str() {
+            Some(signal) => format!("{cause}: {signal}"),
+            None => cause.to_owned(),
+        }
+    });
+    (causes.collect(), exact)
+}
