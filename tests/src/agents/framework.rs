@@ -45,6 +45,7 @@ fn driver(
         "restore": restore.name(),
         "kind": setting.scenario.kind().name(),
         "act": setting.scenario.act(),
+        "opening": setting.scenario.opening(),
         "prompt": setting.scenario.prompt(),
         "again": setting.again(),
         "redirects": setting.scenario.redirects(),

@@ -59,6 +59,8 @@ struct Memory {
     seen: Vec<Seen>,
     /// Conversations that the provider keeps, by response id.
     kept: HashMap<String, Vec<Value>>,
+    /// Items that the provider keeps, by id.
+    items: HashMap<String, Value>,
 }
 
 impl Model {
@@ -79,6 +81,7 @@ impl Model {
                 hand: Hand::new(seed),
                 seen: Vec::new(),
                 kept: HashMap::new(),
+                items: HashMap::new(),
             }),
         });
         let router = Router::new()

@@ -52,6 +52,12 @@ fn items(body: &Value, memory: &Memory) -> Option<Vec<Value>> {
         Value::Array(items) => items.clone(),
         _ => return None,
     };
+    let input = input.into_iter().map(|item| {
+        let named = item["type"] == "item_reference";
+        let kept = item["id"].as_str().and_then(|id| memory.items.get(id));
+        if named { kept.cloned().unwrap_or(item) } else { item }
+    });
+    let input: Vec<Value> = input.collect();
     let earlier = body["previous_response_id"]
         .as_str()
         .map(|id| memory.kept.get(id).cloned().unwrap_or_default());
@@ -94,6 +100,8 @@ pub(super) fn write(body: &Value, asked: &Asked, reply: &Reply, memory: &mut Mem
     if body["store"] != false
         && let Some(mut kept) = items(body, memory)
     {
+        let item_id = item["id"].as_str().unwrap_or_default();
+        memory.items.insert(item_id.into(), item.clone());
         kept.push(item.clone());
         memory.kept.insert(id.clone(), kept);
     }
