@@ -22,6 +22,7 @@ pub mod screen;
 pub mod server;
 pub mod story;
 pub mod testbed;
+pub mod watch;
 
 /// How often to repeat what only sometimes goes wrong: `few` times, or ten times as often when
 /// `cargo xtask test --full` asks for it.

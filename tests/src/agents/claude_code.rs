@@ -22,7 +22,11 @@ pub(super) fn live(setting: &Setting<'_>, restore: Restore) -> Result<Vec<Ended>
         setting.run("the resumed agent", claude(setting, setting.again(), &arguments)?)
     };
     if restore == Restore::Killed {
-        setting.run_until_killed("the agent", first()?)?;
+        // The session is written some time after the call is on its way.
+        setting.run_until_killed("the agent", first()?, || {
+            let lines = session(setting.home).and_then(|file| json_lines(&file));
+            lines.is_ok_and(|lines| lines.iter().any(|line| acts(line, setting.scenario)))
+        })?;
         return Ok(vec![resume(&[FIRST])?]);
     }
     let ended = setting.run("the agent", first()?)?;

@@ -1,7 +1,7 @@
 //! Codex: sessions are *rollouts*, files of JSON lines.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context as _, Result, bail};
@@ -19,17 +19,17 @@ pub(super) fn live(setting: &Setting<'_>, restore: Restore) -> Result<Vec<Ended>
         setting.run("the resumed agent", command)
     };
     if restore == Restore::Killed {
-        setting.run_until_killed("the agent", first()?)?;
+        setting.run_until_killed("the agent", first()?, || {
+            let lines = rollout(setting.home).and_then(|file| json_lines(&file));
+            lines.is_ok_and(|lines| lines.iter().any(|line| acts(line, setting.scenario)))
+        })?;
         return Ok(vec![resume()?]);
     }
     let ended = setting.run("the agent", first()?)?;
     if restore == Restore::None {
         return Ok(vec![ended]);
     }
-    let file = find(&setting.home.join(".codex/sessions"), &|path| {
-        path.extension().is_some_and(|ending| ending == "jsonl")
-    })
-    .with_context(|| format!("it ended so: {ended:?}"))?;
+    let file = rollout(setting.home).with_context(|| format!("it ended so: {ended:?}"))?;
     let lines = json_lines(&file)?;
     let act = lines
         .iter()
@@ -101,6 +101,12 @@ env_key = "MODEL_KEY"
         Transport::Rest => bail!("Codex has no functions of its own to post with"),
     }
     Ok(config)
+}
+
+fn rollout(home: &Path) -> Result<PathBuf> {
+    find(&home.join(".codex/sessions"), &|path| {
+        path.extension().is_some_and(|ending| ending == "jsonl")
+    })
 }
 
 /// Whether a line is the call of the irreversible tool.

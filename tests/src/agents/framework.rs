@@ -23,7 +23,7 @@ pub(super) fn live(
         Restore::Rewind => vec![run("both")?],
         Restore::Reload | Restore::TimeTravel => vec![run("first")?, run("second")?],
         Restore::Newest | Restore::ExitCrash => {
-            setting.run_until_killed("the first life", life("first")?)?;
+            setting.run_until_killed("the first life", life("first")?, || true)?;
             vec![run("second")?]
         }
         other => bail!("{} has no restore of the kind {other:?}", agent.name()),

@@ -5,6 +5,7 @@ mod codex;
 mod framework;
 
 use std::fs;
+use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Instant;
@@ -18,6 +19,7 @@ use crate::model::Model;
 use crate::process::{Ended, PATIENCE, Running};
 use crate::scenario::{Scenario, Wording};
 use crate::testbed::{Testbed, Transport};
+use crate::watch;
 
 /// An agent, or a framework with a small program of ours.
 #[derive(
@@ -207,6 +209,8 @@ impl Setting<'_> {
             Some((fence, agent)) => fence.launch(agent, &command)?,
             None => trusting(command, &self.testbed.authority().root()),
         };
+        // Some agents are a small program that starts the real one.
+        command.process_group(0);
         let mut life = Running::start(name, &mut command)?;
         life.close_stdin();
         Ok(life)
@@ -217,16 +221,25 @@ impl Setting<'_> {
         self.start(name, command)?.finish()
     }
 
-    /// A life that is killed while its action is on its way, whose effect has happened.
-    fn run_until_killed(&self, name: &str, command: Command) -> Result<()> {
+    /// A life that is killed, with all its processes, while its action is on its way: the effect has
+    /// happened, and `noted` says that the agent's own files tell of the call.
+    fn run_until_killed(
+        &self,
+        name: &str,
+        command: Command,
+        noted: impl Fn() -> bool,
+    ) -> Result<()> {
         let mut hold = self.testbed.hold()?;
         let mut life = self.start(name, command)?;
-        if let Err(why) = hold.wait(PATIENCE) {
+        let killable = hold
+            .wait(PATIENCE)
+            .and_then(|()| watch::until(self.home, PATIENCE, noted));
+        if let Err(why) = killable {
             drop(hold);
             let ended = life.finish()?;
             return Err(why.context(format!("{}\n{}", ended.stdout, ended.stderr)));
         }
-        life.kill()
+        life.kill_group()
     }
 
     /// What a restored agent is told.
