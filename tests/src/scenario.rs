@@ -251,7 +251,10 @@ fn look(tool: &'static str, path: &'static str, url: String) -> Step {
     Step::new(tool, |_, _| Vec::new())
         .once()
         .typed(path, move |_, hand| {
-            format!("curl {} {url}", hand.pick(&["-sS", "-s -S", "--silent --show-error"]))
+            format!(
+                "curl {} {url}",
+                hand.pick(&["-sS", "-s -S", "--silent --show-error"])
+            )
         })
 }
 

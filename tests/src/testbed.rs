@@ -17,9 +17,7 @@ use crate::pace::Gate;
 use crate::scenario::{Kind, Scenario, Tally};
 
 /// How an agent reaches the service.
-#[derive(
-    Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, clap::ValueEnum,
-)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, clap::ValueEnum)]
 #[serde(rename_all = "snake_case")]
 #[value(rename_all = "snake_case")]
 pub enum Transport {
@@ -132,12 +130,16 @@ impl Testbed {
         let file = |name: &str| self.books.path().join(name);
         Ok(match &self.service {
             Deployed::Bank(bank) => effects(if stdio {
-                Ledger::<Booking>::in_file(file("bank.jsonl")).entries()?.len()
+                Ledger::<Booking>::in_file(file("bank.jsonl"))
+                    .entries()?
+                    .len()
             } else {
                 bank.payments()
             }),
             Deployed::Cloud(cloud) => effects(if stdio {
-                Ledger::<Machine>::in_file(file("cloud.jsonl")).entries()?.len()
+                Ledger::<Machine>::in_file(file("cloud.jsonl"))
+                    .entries()?
+                    .len()
             } else {
                 cloud.machines()?.len()
             }),
@@ -153,7 +155,10 @@ impl Testbed {
     pub fn hold(&self) -> Result<Hold<'_>> {
         if self.transport == Transport::McpStdio {
             let gate = Gate::close(self.books.path())?;
-            return Ok(Hold { testbed: self, gate: Some(gate) });
+            return Ok(Hold {
+                testbed: self,
+                gate: Some(gate),
+            });
         }
         match &self.service {
             Deployed::Bank(bank) => bank.hold_answers(),

@@ -19,7 +19,10 @@ pub(super) fn live(setting: &Setting<'_>, restore: Restore) -> Result<Vec<Ended>
     let first = || claude(setting, setting.scenario.prompt(), &["--session-id", FIRST]);
     let resume = |session: &[&str]| -> Result<Ended> {
         let arguments = [&["--resume"], session].concat();
-        setting.run("the resumed agent", claude(setting, setting.again(), &arguments)?)
+        setting.run(
+            "the resumed agent",
+            claude(setting, setting.again(), &arguments)?,
+        )
     };
     if restore == Restore::Killed {
         // The session is written some time after the call is on its way.
@@ -109,17 +112,21 @@ fn servers(setting: &Setting<'_>) -> Result<PathBuf> {
 
 fn session(home: &Path) -> Result<PathBuf> {
     let wanted = format!("{FIRST}.jsonl");
-    find(&home.join(".claude/projects"), &|path| path.ends_with(&wanted))
+    find(&home.join(".claude/projects"), &|path| {
+        path.ends_with(&wanted)
+    })
 }
 
 /// Whether a line is the call of the irreversible tool.
 fn acts(line: &Value, scenario: Scenario) -> bool {
     let blocks = line["message"]["content"].as_array().into_iter().flatten();
-    blocks.filter(|block| block["type"] == "tool_use").any(|block| {
-        let name = block["name"].as_str().unwrap_or_default();
-        let command = block["input"]["command"].as_str().unwrap_or_default();
-        name.ends_with(scenario.act()) || command.contains(scenario.act_path())
-    })
+    blocks
+        .filter(|block| block["type"] == "tool_use")
+        .any(|block| {
+            let name = block["name"].as_str().unwrap_or_default();
+            let command = block["input"]["command"].as_str().unwrap_or_default();
+            name.ends_with(scenario.act()) || command.contains(scenario.act_path())
+        })
 }
 
 /// Writes `lines` as a session of its own.

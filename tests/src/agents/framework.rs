@@ -10,11 +10,7 @@ use serde_json::json;
 use super::{Agent, Restore, Setting};
 use crate::process::Ended;
 
-pub(super) fn live(
-    agent: Agent,
-    setting: &Setting<'_>,
-    restore: Restore,
-) -> Result<Vec<Ended>> {
+pub(super) fn live(agent: Agent, setting: &Setting<'_>, restore: Restore) -> Result<Vec<Ended>> {
     let life = |part: &str| driver(agent, setting, restore, part);
     let run = |part: &str| setting.run(part, life(part)?);
     Ok(match restore {
@@ -30,12 +26,7 @@ pub(super) fn live(
     })
 }
 
-fn driver(
-    agent: Agent,
-    setting: &Setting<'_>,
-    restore: Restore,
-    part: &str,
-) -> Result<Command> {
+fn driver(agent: Agent, setting: &Setting<'_>, restore: Restore, part: &str) -> Result<Command> {
     let home = agent.home()?;
     let folder = Path::new(env!("CARGO_MANIFEST_DIR"))
         .join("agents")

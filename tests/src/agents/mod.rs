@@ -23,7 +23,17 @@ use crate::watch;
 
 /// An agent, or a framework with a small program of ours.
 #[derive(
-    Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, clap::ValueEnum,
+    Clone,
+    Copy,
+    Debug,
+    PartialEq,
+    Eq,
+    Hash,
+    PartialOrd,
+    Ord,
+    Serialize,
+    Deserialize,
+    clap::ValueEnum,
 )]
 #[serde(rename_all = "kebab-case")]
 #[value(rename_all = "kebab-case")]
@@ -51,7 +61,17 @@ pub enum Agent {
 
 /// How an agent comes to forget.
 #[derive(
-    Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, clap::ValueEnum,
+    Clone,
+    Copy,
+    Debug,
+    PartialEq,
+    Eq,
+    Hash,
+    PartialOrd,
+    Ord,
+    Serialize,
+    Deserialize,
+    clap::ValueEnum,
 )]
 #[serde(rename_all = "snake_case")]
 #[value(rename_all = "snake_case")]
@@ -128,6 +148,32 @@ impl Agent {
             self.name()
         );
         Ok(folder)
+    }
+
+    /// Its version, as it is locked in what is installed under `clients`.
+    pub fn version(self, clients: &Path) -> Result<String> {
+        let lock = clients
+            .join("agents")
+            .join(self.name())
+            .join("installed.txt");
+        let text =
+            fs::read_to_string(&lock).with_context(|| format!("reading {}", lock.display()))?;
+        let package = match self {
+            Self::ClaudeCode => "@anthropic-ai/claude-code",
+            Self::Codex => "@openai/codex",
+            Self::AiSdk => "ai",
+            Self::AutoGen => "autogen-agentchat",
+            Self::PydanticAi => "pydantic-ai-slim",
+            other => other.name(),
+        };
+        if let Ok(lock) = serde_json::from_str::<serde_json::Value>(&text) {
+            let version = &lock["packages"][format!("node_modules/{package}")]["version"];
+            return Ok(version.as_str().unwrap_or("unknown").into());
+        }
+        let begin = format!("{package}==");
+        let line = text.lines().find_map(|line| line.strip_prefix(&begin));
+        let version = line.and_then(|rest| rest.split_whitespace().next());
+        Ok(version.unwrap_or("unknown").into())
     }
 
     /// Restores that it has.
@@ -268,8 +314,8 @@ fn json_lines(path: &Path) -> Result<Vec<serde_json::Value>> {
 fn find(directory: &Path, wanted: &dyn Fn(&Path) -> bool) -> Result<PathBuf> {
     let mut open = vec![directory.to_path_buf()];
     while let Some(directory) = open.pop() {
-        for entry in fs::read_dir(&directory)
-            .with_context(|| format!("reading {}", directory.display()))?
+        for entry in
+            fs::read_dir(&directory).with_context(|| format!("reading {}", directory.display()))?
         {
             let path = entry?.path();
             if path.is_dir() {

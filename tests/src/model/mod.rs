@@ -14,6 +14,7 @@ pub mod script;
 use std::collections::HashMap;
 use std::convert::Infallible;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
 
 use anyhow::Result;
 use axum::body::{Body, Bytes};
@@ -45,6 +46,8 @@ pub struct Seen {
     pub headers: String,
     /// Body.
     pub body: Value,
+    /// When.
+    pub at: Instant,
     /// What it answered.
     pub reply: Option<Reply>,
 }
@@ -149,6 +152,7 @@ impl Mind {
             path: path.into(),
             headers: lines(headers),
             body: body.clone(),
+            at: Instant::now(),
             reply: reply.clone(),
         });
         match (asked, reply) {

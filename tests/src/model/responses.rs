@@ -55,7 +55,11 @@ fn items(body: &Value, memory: &Memory) -> Option<Vec<Value>> {
     let input = input.into_iter().map(|item| {
         let named = item["type"] == "item_reference";
         let kept = item["id"].as_str().and_then(|id| memory.items.get(id));
-        if named { kept.cloned().unwrap_or(item) } else { item }
+        if named {
+            kept.cloned().unwrap_or(item)
+        } else {
+            item
+        }
     });
     let input: Vec<Value> = input.collect();
     let earlier = body["previous_response_id"]

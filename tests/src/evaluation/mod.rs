@@ -2,6 +2,9 @@
 //! what stands between. A cell is run several times, each time with services, a model and a daemon of
 //! its own; what it says is read from the services' books.
 
+pub mod report;
+pub mod table;
+
 use std::path::Path;
 
 use anyhow::{Context as _, Result};
@@ -10,8 +13,8 @@ use serde_json::Value;
 
 use crate::agents::{Agent, Lived, Restore, Setting};
 use crate::fence::{Fence, Place};
-use crate::model::Model;
-use crate::model::script::Heed;
+use crate::model::script::{Heed, Reply};
+use crate::model::{Model, Seen};
 use crate::scenario::{Scenario, Tally, Wording};
 use crate::testbed::{Testbed, Transport};
 
@@ -98,8 +101,10 @@ pub struct Trial {
     pub noticed_by: Vec<String>,
     /// Whether the daemon says that it knows the fork point to the call.
     pub exact: Option<bool>,
+    /// Milliseconds between the model's last order to act and its next request.
+    pub act_ms: Option<f64>,
     /// Requests to the model, for whoever looks into a surprise.
-    pub model: Vec<crate::model::Seen>,
+    pub model: Vec<Seen>,
     /// What the daemon said of branches and effects.
     pub said: String,
 }
@@ -120,7 +125,24 @@ impl Cell {
         matches!(
             self.restore,
             Restore::None | Restore::CutAfter | Restore::WholeHistory
-        ) && !(self.scenario.redirects() && self.restore != Restore::None)
+        )
+    }
+
+    /// Why there is no such cell, if there is none.
+    pub fn lacks(&self) -> Option<&'static str> {
+        let redirected = self.scenario.redirects() && self.restore != Restore::None;
+        match (self.agent, self.restore) {
+            (Agent::CrewAi, _) if redirected => {
+                Some("`replay` runs recorded tasks again and takes no new words")
+            }
+            (_, Restore::Newest) if redirected => {
+                Some("what resumes between order and action takes no new words")
+            }
+            (_, Restore::WholeHistory | Restore::CutAfter) if redirected => {
+                Some("it remembers that the approval is spent")
+            }
+            _ => None,
+        }
     }
 
     fn heed(&self) -> Heed {
@@ -173,12 +195,14 @@ impl Cell {
             fence: fence.as_ref().map(|fence| (fence, NAME)),
         };
         let lived = self.agent.live(&setting, self.restore)?;
+        let seen = model.seen();
         let mut trial = Trial {
             tally: testbed.tally()?,
             lived,
             noticed_by: Vec::new(),
             exact: None,
-            model: model.seen(),
+            act_ms: act_ms(&seen, self.scenario.act()),
+            model: seen,
             said: String::new(),
         };
         if let Some(fence) = &fence {
@@ -191,6 +215,16 @@ impl Cell {
         }
         Ok(trial)
     }
+}
+
+/// How long the action took, as the model sees it.
+fn act_ms(seen: &[Seen], act: &str) -> Option<f64> {
+    let order = seen.iter().rposition(|seen| match &seen.reply {
+        Some(Reply::Call(call)) => call.tool.name.ends_with(act),
+        _ => false,
+    })?;
+    let answered = seen.get(order + 1)?.at.duration_since(seen[order].at);
+    Some(answered.as_secs_f64() * 1000.0)
 }
 
 /// Causes of the branches that were opened after the first, and whether all their fork points are
