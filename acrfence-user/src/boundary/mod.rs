@@ -25,9 +25,12 @@ mod stream;
 pub mod tls;
 
 pub use config::{Config, Limits, PassThrough};
+pub use http::decoded_body;
 pub use listener::{Boundary, Handle};
 
 use std::net::SocketAddr;
+
+use bytes::Bytes;
 
 use crate::effect::LogError;
 use crate::words::{EffectId, Ending, Origin, ProcessIdentity, Refusal, Response, ToolCall};
@@ -59,6 +62,19 @@ pub trait Arbiter: Send + Sync + 'static {
     /// nested boundaries).
     async fn admit_inside(&self, call: ToolCall, inside: ProcessIdentity) -> Admission {
         let _ = inside;
+        self.admit(call).await
+    }
+
+    /// Whether a request with this method and URL is wanted with its whole body, decoded, whatever the
+    /// recording bound is ([`Self::admit_whole`]): an LLM request says in it what the agent remembers.
+    fn wants_whole(&self, method: &str, url: &str) -> bool {
+        let _ = (method, url);
+        false
+    }
+
+    /// Decides a call of which the whole body is there, with its content encoding taken off.
+    async fn admit_whole(&self, call: ToolCall, body: Bytes) -> Admission {
+        let _ = body;
         self.admit(call).await
     }
 
@@ -110,6 +126,11 @@ pub enum Admission {
 pub trait Ticket: Send + Sync {
     /// The effect; none when the call is no effect (read-only, model traffic).
     fn effect(&self) -> Option<EffectId>;
+
+    /// How many bytes of the response it wants to see; none: what is recorded of any response.
+    fn keeps(&self) -> Option<usize> {
+        None
+    }
 
     /// Whether the end of the response must not reach the agent before [`Self::settle`] returned.
     fn holds_end(&self) -> bool;

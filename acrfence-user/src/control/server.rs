@@ -124,7 +124,7 @@ async fn tree(
     ConnectInfo(peer): ConnectInfo<Peer>,
     UrlPath(name): UrlPath<String>,
 ) -> Answer<Tree> {
-    daemon.tree(peer, parse(&name)?).map(Json)
+    daemon.tree(peer, parse(&name)?).await.map(Json)
 }
 
 async fn checkpoint(

@@ -4,9 +4,10 @@ use super::pipeline::{Inner, Place, earlier};
 use crate::analyzer::{self, Evidence, Examination, Llm, Provenance, Residue};
 use crate::effect::LogError;
 use crate::fence::{Candidate, Decision, Earlier, HoldReason, Situation, Spent, decide};
-use crate::lineage::{Executed, Forgotten};
+use crate::lineage::{Executed, Fenced, Lineage};
 use crate::words::{
-    Effect, EffectId, Fingerprint, Likeness, Seq, Status, ThreadId, ToolCall, ToolKey,
+    AgentName, BranchId, Effect, EffectId, Fingerprint, Grade, Likeness, Seq, Status, ThreadId,
+    ToolCall, ToolKey,
 };
 
 /// A decision with what is needed to tell of it.
@@ -18,6 +19,8 @@ pub(super) struct Judged {
 /// What a call meets, from the log and the lineage as they stand now.
 pub(super) struct Gathered {
     candidates: Vec<Candidate>,
+    /// The branch that each is a candidate of, where it is consumed.
+    branches: Vec<BranchId>,
     /// Texts that a reader of prose could settle, by candidate.
     residues: Vec<Vec<Residue>>,
     spent: Vec<Spent>,
@@ -31,21 +34,16 @@ pub(super) fn gather(
     key: &ToolKey,
     presented: &[Fingerprint],
 ) -> Result<Gathered, LogError> {
-    let spent = spent(inner, place, presented)?;
+    let sources = sources(&inner.lineage.read(), &call.origin.agent, place);
+    let spent = spent(inner, &sources, presented)?;
     let mut gathered = Gathered {
         candidates: Vec::new(),
+        branches: Vec::new(),
         residues: Vec::new(),
         spent,
     };
-    for row in inner.log.candidates(place.thread, key, Seq(u64::MAX))? {
-        let executed = Executed {
-            id: row.id,
-            branch: row.branch,
-        };
-        let Some(forgotten) = forgotten(inner, place, executed, row.status) else {
-            continue;
-        };
-        let Some(effect) = inner.log.effect(row.id)? else {
+    for (id, branch, fenced) in fenced_effects(inner, &sources, key)? {
+        let Some(effect) = inner.log.effect(id)? else {
             continue;
         };
         let Examination {
@@ -54,10 +52,11 @@ pub(super) fn gather(
         } = examine(inner, &effect, call);
         let equivalent = comparison.likeness == Likeness::Equivalent;
         gathered.residues.push(residue);
+        gathered.branches.push(branch);
         gathered.candidates.push(Candidate {
-            effect: row.id,
+            effect: id,
             status: effect.status,
-            forgotten,
+            fenced,
             comparison,
             replayable: effect
                 .outcome
@@ -73,7 +72,117 @@ pub(super) fn gather(
     Ok(gathered)
 }
 
+/// Where a call looks for what it might be: a thread of its agent, and what of it is forgotten.
+struct Source {
+    thread: ThreadId,
+    /// The branch that forgot; none where only lost outcomes count.
+    branch: Option<BranchId>,
+    /// Whether it is the thread that the call belongs to.
+    is_home: bool,
+    /// How sure it can be at most that the call means an effect of that thread.
+    at_most: Grade,
+}
+
+/// The call's own thread first, then the agent's others: what a restore of the whole agent made them
+/// forget may come again in any conversation.
+fn sources(lineage: &Lineage, agent: &AgentName, place: Place) -> Vec<Source> {
+    let home = Source {
+        thread: place.thread,
+        branch: Some(place.branch),
+        is_home: true,
+        at_most: Grade::Certain,
+    };
+    let threads = lineage.agent(agent).map_or(&[][..], |line| &line.threads);
+    let main = lineage.main_thread(agent);
+    let others = threads
+        .iter()
+        .filter(|t| **t != place.thread)
+        .map(|&thread| {
+            let wide = lineage.wide(thread).map(|b| b.id);
+            // A conversation that was there before the restore, and has spoken since, says itself what it
+            // remembers; it is only perhaps the one to do again what another did.
+            let goes_on = Some(place.thread) != main
+                && Some(thread) != main
+                && wide.is_some_and(|wide| place.thread.0 < wide.0)
+                && !lineage
+                    .wide(place.thread)
+                    .is_some_and(|b| b.id == place.branch);
+            Source {
+                thread,
+                branch: wide,
+                is_home: false,
+                at_most: if goes_on {
+                    Grade::Suspect
+                } else {
+                    Grade::Certain
+                },
+            }
+        });
+    std::iter::once(home).chain(others).collect()
+}
+
+/// Fenced effects with this key, nearest first, with the branch that each is a candidate of.
+fn fenced_effects(
+    inner: &Inner,
+    sources: &[Source],
+    key: &ToolKey,
+) -> Result<Vec<(EffectId, BranchId, Fenced)>, LogError> {
+    let mut found = Vec::new();
+    for source in sources {
+        for row in inner.log.candidates(source.thread, key, Seq(u64::MAX))? {
+            let executed = Executed {
+                id: row.id,
+                branch: row.branch,
+            };
+            if let Some(fenced) = fenced(inner, source, executed, row.status) {
+                found.push((row.id, source.branch.unwrap_or(row.branch), fenced));
+            }
+        }
+        if !source.is_home {
+            continue;
+        }
+        // What was replayed into a conversation may be another thread's effect.
+        let home = source.branch;
+        let named: Vec<(EffectId, BranchId)> = {
+            let lineage = inner.lineage.read();
+            let branch = home.and_then(|b| lineage.branch(b));
+            let absent = branch.and_then(|b| b.absent.as_ref());
+            let absent = absent.into_iter().flatten().map(|a| a.effect);
+            absent
+                .filter(|effect| home.is_some_and(|b| lineage.lacks(b, *effect)))
+                .filter(|effect| !found.iter().any(|(id, ..)| id == effect))
+                .filter_map(|effect| Some((effect, home?)))
+                .collect()
+        };
+        for (id, home) in named {
+            let Some(effect) = inner.log.effect(id)? else {
+                continue;
+            };
+            if effect.key != *key
+                || effect.thread == source.thread
+                || effect.status == Status::Failed
+            {
+                continue;
+            }
+            let executed = Executed {
+                id,
+                branch: effect.branch,
+            };
+            if let Some(fenced) = fenced(inner, source, executed, effect.status) {
+                found.push((id, home, fenced));
+            }
+        }
+    }
+    Ok(found)
+}
+
 impl Gathered {
+    /// The branch that an effect is a candidate of.
+    pub(super) fn branch_of(&self, effect: EffectId) -> Option<BranchId> {
+        let at = self.candidates.iter().position(|c| c.effect == effect)?;
+        self.branches.get(at).copied()
+    }
+
     /// Lets the analyzer LLM read the texts that keep candidates from being decided.
     pub(super) async fn settle(&mut self, llm: &Llm) {
         for (candidate, residue) in self.candidates.iter_mut().zip(&mut self.residues) {
@@ -144,7 +253,7 @@ impl Gathered {
 pub(super) fn same_call(inner: &Inner, held: &ToolCall, call: &ToolCall, place: Place) -> bool {
     let provenance = LogProvenance {
         inner,
-        thread: place.thread,
+        threads: threads_of(inner, place.thread, &call.origin.agent),
         before: Seq(u64::MAX),
     };
     let evidence = Evidence {
@@ -163,17 +272,35 @@ pub(super) fn reason_words(reason: HoldReason) -> &'static str {
         HoldReason::InDoubt => "the same call was sent before and its outcome is not known",
         HoldReason::Unsure => "it may mean the same as the earlier effect, or not",
         HoldReason::Suspect => "it repeats the earlier effect, and a restore is only suspected",
+        HoldReason::Compacted => {
+            "it repeats an effect that the agent's shortened history no longer shows"
+        }
         HoldReason::ResponseNotKept => {
             "it repeats the earlier effect, whose response was too large to be kept"
         }
     }
 }
 
-/// Why an effect is fenced for this branch, also where no restore is involved: its agent may know
-/// the call and still not what became of it.
-fn forgotten(inner: &Inner, place: Place, effect: Executed, status: Status) -> Option<Forgotten> {
-    if let Some(forgotten) = inner.lineage.read().fenced(place.branch, effect) {
-        return Some(forgotten);
+/// Why an effect is fenced for calls that look here, also where no restore is involved: its agent may
+/// know the call and still not what became of it.
+fn fenced(inner: &Inner, source: &Source, effect: Executed, status: Status) -> Option<Fenced> {
+    let by_restore = {
+        let lineage = inner.lineage.read();
+        let fenced = match source.branch {
+            Some(branch) if source.is_home => lineage.fenced(branch, effect),
+            Some(branch) => lineage.fenced_elsewhere(branch, effect),
+            None => None,
+        };
+        let holds = |branch| lineage.position(branch, effect).is_some();
+        let is_here = source.is_home && source.branch.is_some_and(holds);
+        let lost = || (!is_here && lineage.is_lost(effect.id)).then_some(Fenced::LOST);
+        fenced.or_else(lost)
+    };
+    if let Some(fenced) = by_restore {
+        return Some(Fenced {
+            grade: fenced.grade.min(source.at_most),
+            ..fenced
+        });
     }
     let abandoned = || {
         inner
@@ -183,8 +310,8 @@ fn forgotten(inner: &Inner, place: Place, effect: Executed, status: Status) -> O
             .is_some_and(|running| running.abandoned)
     };
     match status {
-        Status::InDoubt => Some(Forgotten::Outcome),
-        Status::Prepared if abandoned() => Some(Forgotten::Outcome),
+        Status::InDoubt => Some(Fenced::LOST),
+        Status::Prepared if abandoned() => Some(Fenced::LOST),
         _ => None,
     }
 }
@@ -193,7 +320,7 @@ fn forgotten(inner: &Inner, place: Place, effect: Executed, status: Status) -> O
 pub(super) fn examine(inner: &Inner, effect: &Effect, call: &ToolCall) -> Examination {
     let provenance = LogProvenance {
         inner,
-        thread: effect.thread,
+        threads: threads_of(inner, effect.thread, &effect.call.origin.agent),
         before: effect.id.0,
     };
     let schema = inner.tools.schema(&call.request);
@@ -211,41 +338,48 @@ pub(super) fn examine(inner: &Inner, effect: &Effect, call: &ToolCall) -> Examin
 ///
 /// A credential is single-use when the thread was seen to get it and one effect has used it since
 /// (DESIGN.md §9); one that a single timeline used several times is a key, not an approval.
-fn spent(inner: &Inner, place: Place, presented: &[Fingerprint]) -> Result<Vec<Spent>, LogError> {
+fn spent(
+    inner: &Inner,
+    sources: &[Source],
+    presented: &[Fingerprint],
+) -> Result<Vec<Spent>, LogError> {
+    let source_of = |thread: ThreadId| sources.iter().find(|s| s.thread == thread);
     let mut spent = Vec::new();
     for &fingerprint in presented {
         let history = inner.log.credential(fingerprint)?;
         if !history
             .issued
             .iter()
-            .any(|(thread, _)| *thread == place.thread)
+            .any(|(thread, _)| source_of(*thread).is_some())
         {
             continue;
         }
-        let mut uses: Vec<Executed> = Vec::new();
+        let mut uses: Vec<(Executed, &Source)> = Vec::new();
         for (id, status) in history.presented {
             if status == Status::Failed {
                 continue;
             }
             if let Some(effect) = inner.log.effect(id)?
-                && effect.thread == place.thread
+                && let Some(source) = source_of(effect.thread)
             {
-                uses.push(Executed {
+                let executed = Executed {
                     id,
                     branch: effect.branch,
-                });
+                };
+                uses.push((executed, source));
             }
         }
         let is_key = uses
             .iter()
-            .any(|a| uses.iter().filter(|b| a.branch == b.branch).count() > 1);
+            .any(|(a, _)| uses.iter().filter(|(b, _)| a.branch == b.branch).count() > 1);
         let lineage = inner.lineage.read();
-        let consumer = uses.iter().find(|e| {
-            lineage
-                .ancestors(place.branch)
-                .any(|b| lineage.forgotten_at_opening(b, **e))
+        let consumer = uses.iter().find(|(effect, source)| {
+            let branches = source.branch.into_iter();
+            branches
+                .flat_map(|branch| lineage.ancestors(branch))
+                .any(|branch| lineage.forgotten_at_opening(branch, *effect))
         });
-        if let (Some(consumer), false) = (consumer, is_key) {
+        if let (Some((consumer, _)), false) = (consumer, is_key) {
             spent.push(Spent {
                 fingerprint,
                 consumed_by: consumer.id,
@@ -255,10 +389,23 @@ fn spent(inner: &Inner, place: Place, presented: &[Fingerprint]) -> Result<Vec<S
     Ok(spent)
 }
 
+fn threads_of(inner: &Inner, thread: ThreadId, agent: &AgentName) -> Vec<ThreadId> {
+    let lineage = inner.lineage.read();
+    let of = |agent| lineage.agent(agent).map_or(&[][..], |line| &line.threads);
+    let owner = lineage.thread(thread).map(|t| &t.agent);
+    let mut threads = vec![thread];
+    threads.extend(of(agent));
+    threads.extend(owner.filter(|o| *o != agent).into_iter().flat_map(of));
+    threads.dedup();
+    threads
+}
+
 /// Provenance from the hashes that the log keeps.
 struct LogProvenance<'a> {
     inner: &'a Inner,
-    thread: ThreadId,
+    /// What any of the agent's threads was told counts: a value that a conversation got from another
+    /// is no value that a model made up.
+    threads: Vec<ThreadId>,
     before: Seq,
 }
 
@@ -267,11 +414,13 @@ impl Provenance for LogProvenance<'_> {
         let hash = analyzer::value_hash(&self.inner.keys.values, value);
         // A log that cannot be read says nothing of where a value came from: taken as seen, the
         // difference counts, and the call is stopped.
-        match self.inner.log.first_seen(self.thread, hash) {
-            Ok(seq) => seq
-                .filter(|seq| *seq < self.before)
-                .map(|seq| format!("seen earlier in this thread (record {seq})")),
-            Err(e) => Some(format!("perhaps seen earlier ({e})")),
-        }
+        self.threads
+            .iter()
+            .find_map(|thread| match self.inner.log.first_seen(*thread, hash) {
+                Ok(seq) => seq
+                    .filter(|seq| *seq < self.before)
+                    .map(|seq| format!("seen earlier by this agent (record {seq})")),
+                Err(e) => Some(format!("perhaps seen earlier ({e})")),
+            })
     }
 }

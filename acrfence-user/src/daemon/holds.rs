@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use crate::effect::{Event, HoldDecision};
-use crate::words::{BranchId, EffectId, HoldId, Seq, Timestamp, ToolCall, ToolKey};
+use crate::words::{AgentName, BranchId, EffectId, HoldId, Seq, Timestamp, ToolCall, ToolKey};
 
 /// A held call.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -28,6 +28,14 @@ pub struct Hold {
     pub decision: Option<HoldDecision>,
     /// Whether the decision was used up.
     pub used: bool,
+}
+
+/// Which holds count for a call.
+pub(super) struct Whose {
+    /// Those of this agent,
+    pub(super) agent: AgentName,
+    /// opened after this position.
+    pub(super) since: Seq,
 }
 
 /// All holds, folded from the journal.
@@ -92,8 +100,8 @@ impl Holds {
     }
 
     /// Holds against an effect that nobody decided yet.
-    pub(super) fn undecided(&self, branch: BranchId, effect: EffectId) -> Vec<(HoldId, ToolCall)> {
-        self.against(branch, effect)
+    pub(super) fn undecided(&self, whose: &Whose, effect: EffectId) -> Vec<(HoldId, ToolCall)> {
+        self.against(whose, effect)
             .filter(|h| h.decision.is_none())
             .map(|h| (h.id, h.call.clone()))
             .collect()
@@ -103,17 +111,20 @@ impl Holds {
     /// about another, however equal the call.
     pub(super) fn decided(
         &self,
-        branch: BranchId,
+        whose: &Whose,
         effect: EffectId,
     ) -> Vec<(HoldId, HoldDecision, ToolCall)> {
-        self.against(branch, effect)
+        self.against(whose, effect)
             .filter_map(|h| Some((h.id, h.decision?, h.call.clone())))
             .collect()
     }
 
-    fn against(&self, branch: BranchId, effect: EffectId) -> impl Iterator<Item = &Hold> {
-        self.0
-            .values()
-            .filter(move |h| !h.used && h.branch == branch && h.effect == effect)
+    fn against(&self, whose: &Whose, effect: EffectId) -> impl Iterator<Item = &Hold> {
+        self.0.values().filter(move |h| {
+            !h.used
+                && h.effect == effect
+                && h.call.origin.agent == whose.agent
+                && h.id.0 > whose.since
+        })
     }
 }

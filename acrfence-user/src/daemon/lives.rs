@@ -5,11 +5,9 @@ use super::now;
 use super::service::{Daemon, bad, error, forbidden, life_index, log_error, not_found};
 use crate::control::{AgentStatus, ApiError, Attach, Attached, ErrorCode, Peer};
 use crate::effect::{EffectFilter, Event, LogError};
-use crate::lineage::RestoreTarget;
+use crate::lineage::{Lineage, RestoreTarget};
 use crate::policy::OnRestart;
-use crate::words::{
-    AgentName, Cause, Grade, Incarnation, IncarnationCause, Seq, ThreadId, Timestamp,
-};
+use crate::words::{AgentName, Cause, Grade, Incarnation, IncarnationCause, Seq, Timestamp};
 
 /// Why a life ended, as a rule.
 pub(super) const NO_PROCESS_LEFT: &str = "its last process ended";
@@ -93,7 +91,7 @@ impl Daemon {
             .map_err(log_error)?;
         let mut notes = Vec::new();
         if number > 1 && !was_told {
-            self.note_restart(&name, thread, &mut notes).await?;
+            self.note_restart(&name, &mut notes).await?;
         }
         let index = life_index(began);
         let processes = match self.kernel.track(root, index) {
@@ -258,7 +256,6 @@ impl Daemon {
     async fn note_restart(
         &self,
         agent: &AgentName,
-        thread: ThreadId,
         notes: &mut Vec<String>,
     ) -> Result<(), ApiError> {
         let policy = self.config.load().fence.clone();
@@ -294,24 +291,28 @@ impl Daemon {
         {
             return Ok(());
         }
-        // Whoever is fenced for certain does not get a weaker fence by starting again.
-        let grade = self
-            .pipeline
-            .with_lineage(|lineage| match lineage.current(thread) {
-                Some(branch) if branch.cause == Cause::Restore => branch.grade,
-                _ => Grade::Suspect,
-            });
         let point = RestoreTarget::Position(last.first().map_or(Seq(0), |row| row.id.0));
         let note = format!(
             "restarted; what it did in the last {} may be forgotten",
             policy.restart_window
         );
-        let event = self
-            .pipeline
-            .with_lineage(|lineage| lineage.restored(agent, thread, &point, grade, &note, now()))
-            .map_err(|e| not_found(e.to_string()))?;
+        let make = |lineage: &Lineage| {
+            let opened = lineage.restored_whole(agent, &point, Grade::Suspect, &note, now());
+            let mut events = opened
+                .map_err(|e| LogError::Unusable(format!("a restart cannot be noted: {e}")))?;
+            for event in &mut events {
+                // Whoever is fenced for certain does not get a weaker fence by starting again.
+                if let Event::BranchOpened(branch) = event
+                    && let Some(before) = lineage.wide(branch.thread)
+                    && before.cause == Cause::Restore
+                {
+                    branch.grade = before.grade;
+                }
+            }
+            Ok(events)
+        };
         self.pipeline
-            .open_branch::<LogError>(thread, |_| Ok(event))
+            .open_branches::<LogError>(agent, make)
             .await
             .map_err(log_error)?;
         notes.push(format!(

@@ -12,6 +12,7 @@ mod pipeline;
 mod probe_kernel;
 mod service;
 mod start;
+mod talks;
 mod ticket;
 mod tools;
 mod upkeep;
@@ -22,6 +23,7 @@ pub use notices::{Notices, OpaqueCount, TroubleNotice};
 pub use pipeline::{Keys, Pipeline, PipelineError};
 pub use service::Daemon;
 pub use start::{Settings, serve};
+pub use talks::Ancestors;
 
 use crate::words::Timestamp;
 

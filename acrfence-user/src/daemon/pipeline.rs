@@ -1,26 +1,29 @@
 //! The way of a call: place it, decide it, make the decision durable, hand out the verdict.
 
-use std::collections::{HashMap, HashSet};
-use std::sync::Arc;
+use std::collections::{BTreeSet, HashMap, HashSet};
+use std::sync::{Arc, OnceLock};
 
 use arc_swap::ArcSwap;
+use bytes::Bytes;
 use parking_lot::{Mutex, RwLock};
-use tokio::sync::watch;
+use tokio::sync::{OwnedRwLockReadGuard, OwnedRwLockWriteGuard, watch};
 
 use super::evidence::Judged;
-use super::holds::{Hold, Holds};
+use super::holds::{Hold, Holds, Whose};
+use super::talks::{Ancestors, Placed, Talks};
 use super::ticket::{EffectTicket, ObservedTicket};
 use super::tools::ToolBook;
 use super::{evidence, now};
 use crate::analyzer::{Llm, credential, harvest};
-use crate::boundary::{Admission, Arbiter, OpaqueFlow, Trouble};
+use crate::boundary::{Admission, Arbiter, OpaqueFlow, Ticket as _, Trouble};
 use crate::effect::{EffectFilter, EffectLog, Event, HoldDecision, LogError, Prepared};
 use crate::fence::{Decision, Earlier, HoldReason, refusal, tool_key};
-use crate::lineage::{Executed, Lineage};
+use crate::lineage::Lineage;
+use crate::lineage::conversation::{CallSeen, ModelTraffic, may_be_model, recognise};
 use crate::policy::{Config, Kind, Mode};
 use crate::words::{
-    AgentName, BranchId, Comparison, Effect, EffectId, Fingerprint, HoldId, Origin, Refusal,
-    RefusalCode, Request, Resolution, Seq, Status, ThreadId, ToolCall, ToolKey,
+    AgentName, Branch, BranchId, Comparison, Effect, EffectId, Ending, Fingerprint, HoldId, Origin,
+    Refusal, RefusalCode, Request, Resolution, Seq, Status, ThreadId, ToolCall, ToolKey,
 };
 
 /// Keys of the hashes that the log keeps instead of secrets and values. They live as long as the log.
@@ -46,6 +49,9 @@ pub enum PipelineError {
     Conflict(String),
 }
 
+/// The title of the thread that calls belong to when no conversation tells.
+const MAIN: &str = "main";
+
 /// Where a call stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Place {
@@ -68,14 +74,19 @@ pub(super) struct Inner {
     pub(super) running: Mutex<HashMap<EffectId, Running>>,
     /// Tool keys under which an effect's outcome is not known to its agent. Empty for an agent that
     /// was never restored and never lost an answer: then a call pays for its log write only.
-    pub(super) doubtful: Mutex<HashSet<(ThreadId, ToolKey)>>,
+    pub(super) doubtful: Mutex<HashSet<(AgentName, ToolKey)>>,
     /// Records that lineage is folded from are written one at a time, so that the fold sees them in
     /// journal order.
     writing: tokio::sync::Mutex<()>,
-    /// Calls of a thread that need no look share its desk; a call that needs one, and a new branch,
+    /// Calls of an agent that need no look share its desk; a call that needs one, and a new branch,
     /// have it alone. So each candidate is consumed once, and no call of the timeline that is being
     /// left is on its way to the log while the new branch looks for candidates.
-    desks: Mutex<HashMap<ThreadId, Arc<tokio::sync::RwLock<()>>>>,
+    desks: Mutex<HashMap<AgentName, Arc<tokio::sync::RwLock<()>>>>,
+    /// What agents' conversations remember.
+    pub(super) talks: Talks,
+    /// Who made a process. Set once the kernel side is there; without it only the process itself is
+    /// known.
+    pub(super) ancestors: OnceLock<Box<Ancestors>>,
     /// Counts whatever could change a verdict: holds decided, effects settled and resolved.
     changed: watch::Sender<u64>,
     pub(super) notices: super::notices::Notices,
@@ -87,7 +98,7 @@ pub(super) struct Inner {
 /// An effect whose upstream leg runs in this process.
 #[derive(Clone, Debug)]
 pub(super) struct Running {
-    pub(super) place: Place,
+    pub(super) agent: AgentName,
     pub(super) key: ToolKey,
     /// Whether the agent hung up: its next equal call means this one.
     pub(super) abandoned: bool,
@@ -103,9 +114,11 @@ impl Pipeline {
     ) -> Result<Self, LogError> {
         let mut lineage = Lineage::default();
         let mut holds = Holds::default();
+        let mut talks = Talks::new(&keys.values);
         for (seq, event) in log.lineage_events()? {
             lineage.apply(seq, &event);
             holds.apply(seq, &event);
+            talks.apply(&event);
         }
         let pipeline = Self(Arc::new(Inner {
             log,
@@ -118,6 +131,8 @@ impl Pipeline {
             doubtful: Mutex::default(),
             writing: tokio::sync::Mutex::new(()),
             desks: Mutex::default(),
+            talks,
+            ancestors: OnceLock::new(),
             changed: watch::Sender::new(0),
             notices: super::notices::Notices::default(),
             news: super::news::News::default(),
@@ -173,16 +188,106 @@ impl Pipeline {
         Ok(seq)
     }
 
-    /// Opens a branch of `thread`: `make` gives the record, from the lineage as it is when no call of
-    /// the thread is on its way to the log.
-    pub async fn open_branch<E: From<LogError>>(
+    /// Opens branches of an agent: `make` gives the records, from the lineage as it is when no call
+    /// of the agent is on its way to the log. Gives the branches as they were opened.
+    pub async fn open_branches<E: From<LogError>>(
         &self,
-        thread: ThreadId,
-        make: impl FnOnce(&Lineage) -> Result<Event, E>,
-    ) -> Result<(Seq, Event), E> {
-        let desk = self.0.desk(thread);
-        let _alone = desk.write().await;
-        self.write_from(make).await
+        agent: &AgentName,
+        make: impl FnOnce(&Lineage) -> Result<Vec<Event>, E>,
+    ) -> Result<Vec<Branch>, E> {
+        let mut owners = vec![agent.clone()];
+        owners.extend(self.with_lineage(|lineage| {
+            let threads = lineage.agent(agent).map_or(&[][..], |line| &line.threads);
+            let owners = threads.iter().filter_map(|t| lineage.thread(*t));
+            owners.map(|t| t.agent.clone()).collect::<Vec<_>>()
+        }));
+        let _alone = self.alone(&owners).await;
+        let _order = self.0.writing.lock().await;
+        let events = make(&self.0.lineage.read())?;
+        let mut opened = Vec::new();
+        for event in events {
+            let seq = self.write_in_order(event.clone()).await?;
+            if let Event::BranchOpened(branch) = event.at_position(seq) {
+                opened.push(branch);
+            }
+        }
+        Ok(opened)
+    }
+
+    /// The desks of these agents, alone.
+    pub(super) async fn alone(&self, agents: &[AgentName]) -> Vec<OwnedRwLockWriteGuard<()>> {
+        let mut guards = Vec::new();
+        // In one order everywhere, so that nobody waits in a circle.
+        for agent in agents.iter().collect::<BTreeSet<_>>() {
+            guards.push(self.0.desk(agent).write_owned().await);
+        }
+        guards
+    }
+
+    /// The desks that a call needs alone, and where it belongs as long as they are held.
+    async fn desk_alone(
+        &self,
+        origin: &Origin,
+        asks: Option<&CallSeen>,
+    ) -> (Vec<OwnedRwLockWriteGuard<()>>, Option<Placed>) {
+        let mut owners = vec![origin.agent.clone()];
+        loop {
+            let guards = self.alone(&owners).await;
+            let placed = self.placed(origin, asks).await;
+            match self.owner_of(placed.as_ref()) {
+                Some(owner) if !owners.contains(&owner) => owners.push(owner),
+                _ => return (guards, placed),
+            }
+        }
+    }
+
+    /// The same, shared with other calls that need no look.
+    async fn desk_shared(
+        &self,
+        origin: &Origin,
+        asks: Option<&CallSeen>,
+    ) -> (Vec<OwnedRwLockReadGuard<()>>, Option<Placed>) {
+        let mut owners = vec![origin.agent.clone()];
+        loop {
+            let guards = self.shared(&owners).await;
+            let placed = self.placed(origin, asks).await;
+            match self.owner_of(placed.as_ref()) {
+                Some(owner) if !owners.contains(&owner) => owners.push(owner),
+                _ => return (guards, placed),
+            }
+        }
+    }
+
+    fn owner_of(&self, placed: Option<&Placed>) -> Option<AgentName> {
+        let thread = placed?.placement.at.thread;
+        self.with_lineage(|lineage| lineage.thread(thread).map(|t| t.agent.clone()))
+    }
+
+    async fn shared(&self, agents: &[AgentName]) -> Vec<OwnedRwLockReadGuard<()>> {
+        let mut guards = Vec::new();
+        for agent in agents.iter().collect::<BTreeSet<_>>() {
+            guards.push(self.0.desk(agent).read_owned().await);
+        }
+        guards
+    }
+
+    /// Says who knows what made a process.
+    pub fn knows_ancestors_by(&self, ancestors: Box<Ancestors>) {
+        // There is one kernel side, and it is told once.
+        let _ = self.0.ancestors.set(ancestors);
+    }
+
+    /// Opens a thread with its first branch.
+    pub(super) async fn open_thread(
+        &self,
+        agent: &AgentName,
+        title: &str,
+    ) -> Result<(ThreadId, BranchId), LogError> {
+        let _order = self.0.writing.lock().await;
+        let (thread, branch) = Lineage::first_thread(agent, title, now());
+        let seq = self.write_in_order(thread).await?;
+        let branch = self.write_in_order(branch(seq)).await?;
+        Ok((ThreadId(seq), BranchId(branch)))
     }
 
     /// Gives an agent that has none its first line of work.
@@ -191,7 +296,7 @@ impl Pipeline {
         if let Some(thread) = self.0.lineage.read().main_thread(agent) {
             return Ok(thread);
         }
-        let (thread, branch) = Lineage::first_thread(agent, "main", now());
+        let (thread, branch) = Lineage::first_thread(agent, MAIN, now());
         let seq = self.write_in_order(thread).await?;
         self.write_in_order(branch(seq)).await?;
         Ok(ThreadId(seq))
@@ -294,7 +399,7 @@ impl Pipeline {
     pub(super) fn abandon(&self, effect: EffectId) {
         let doubt = self.0.running.lock().get_mut(&effect).map(|running| {
             running.abandoned = true;
-            (running.place.thread, running.key.clone())
+            (running.agent.clone(), running.key.clone())
         });
         if let Some(doubt) = doubt {
             self.0.doubtful.lock().insert(doubt);
@@ -314,19 +419,12 @@ impl Pipeline {
         let Some(known) = self.0.log.effect(effect)? else {
             return Ok(());
         };
-        let owed = |lineage: &Lineage| {
-            let branch = lineage.current(known.thread)?;
-            let executed = Executed {
-                id: effect,
-                branch: known.branch,
-            };
-            lineage.fenced(branch.id, executed)
-        };
         // What is fenced already is answered again anyway.
-        if known.status != Status::Completed || self.with_lineage(owed).is_some() {
+        if known.status != Status::Completed || self.with_lineage(|l| l.is_lost(effect)) {
             return Ok(());
         }
-        self.0.doubtful.lock().insert((known.thread, known.key));
+        let agent = known.call.origin.agent;
+        self.0.doubtful.lock().insert((agent, known.key));
         let why = "the agent hung up before it was given the response".into();
         self.write(Event::OutcomeLost {
             effect,
@@ -364,7 +462,7 @@ impl Pipeline {
         loop {
             let page = self.0.log.effects(&filter)?;
             let mut doubtful = self.0.doubtful.lock();
-            doubtful.extend(page.items.into_iter().map(|row| (row.thread, row.key)));
+            doubtful.extend(page.items.into_iter().map(|row| (row.agent, row.key)));
             match page.next {
                 Some(next) => filter.after = Some(next),
                 None => break,
@@ -373,7 +471,8 @@ impl Pipeline {
         let lost: Vec<EffectId> = self.0.lineage.read().lost().collect();
         for id in lost {
             if let Some(effect) = self.0.log.effect(id)? {
-                self.0.doubtful.lock().insert((effect.thread, effect.key));
+                let agent = effect.call.origin.agent;
+                self.0.doubtful.lock().insert((agent, effect.key));
             }
         }
         Ok(())
@@ -383,21 +482,25 @@ impl Pipeline {
     async fn decide(
         &self,
         call: ToolCall,
+        asks: Option<CallSeen>,
         key: ToolKey,
         presented: Vec<credential::Secret>,
     ) -> Result<Admission, LogError> {
         let presented = self.fingerprints(&presented);
-        let Some(Place { thread, .. }) = self.0.place(&call.origin.agent) else {
-            return Ok(Admission::Refuse(not_attached()));
-        };
-        let desk = self.0.desk(thread);
         let deadline = tokio::time::Instant::now() + self.config().fence.hold_timeout.0;
         let mut changed = self.0.changed.subscribe();
         loop {
             changed.mark_unchanged();
-            let turn = desk.write().await;
             // A restore or a fork may have been told while this call waited.
-            let Some(place) = self.0.place(&call.origin.agent) else {
+            let (turn, placed) = self.desk_alone(&call.origin, asks.as_ref()).await;
+            if let Some(placed) = &placed
+                && let Some(again) = &placed.placement.again
+            {
+                self.open_again(&call.origin, placed, again).await?;
+                continue;
+            }
+            let placed = placed.as_ref();
+            let Some(place) = self.place(&call.origin.agent, placed) else {
                 return Ok(Admission::Refuse(not_attached()));
             };
             let mut gathered = tokio::task::block_in_place(|| {
@@ -418,11 +521,20 @@ impl Pipeline {
             }
             if self.config().fence.mode == Mode::Observe {
                 self.note_what_would_be(&call, place, &judged);
-                return self.forward(call, place, key, presented, None).await;
+                return self
+                    .forward(call, place, placed, key, presented, None)
+                    .await;
             }
             match judged.decision.clone() {
-                Decision::Forward => return self.forward(call, place, key, presented, None).await,
-                Decision::Replay(effect) => return self.replay(call, place, effect).await,
+                Decision::Forward => {
+                    return self
+                        .forward(call, place, placed, key, presented, None)
+                        .await;
+                }
+                Decision::Replay(effect) => {
+                    let branch = gathered.branch_of(effect).unwrap_or(place.branch);
+                    return self.replay(call, branch, placed, effect).await;
+                }
                 Decision::Block { .. } => return self.refuse(call, place, &judged, None).await,
                 Decision::AwaitTwin(_) => {
                     drop(turn);
@@ -434,10 +546,13 @@ impl Pipeline {
                 Decision::Hold { effect, reason } => {
                     match self.decided_hold(&call, place, effect) {
                         Some((_, HoldDecision::Replay)) => {
-                            return self.replay(call, place, effect).await;
+                            let branch = gathered.branch_of(effect).unwrap_or(place.branch);
+                            return self.replay(call, branch, placed, effect).await;
                         }
                         Some((hold, HoldDecision::Forward)) => {
-                            return self.forward(call, place, key, presented, Some(hold)).await;
+                            return self
+                                .forward(call, place, placed, key, presented, Some(hold))
+                                .await;
                         }
                         Some((hold, HoldDecision::Deny)) => {
                             return self.refuse(call, place, &judged, Some(hold)).await;
@@ -470,6 +585,7 @@ impl Pipeline {
         &self,
         call: ToolCall,
         place: Place,
+        placed: Option<&Placed>,
         key: ToolKey,
         presented: Vec<Fingerprint>,
         by_hold: Option<HoldId>,
@@ -479,6 +595,8 @@ impl Pipeline {
         }
         let values = harvest::request(&self.0.keys.values, &call.request).values;
         let request = call.request.clone();
+        let origin = placed.map(|_| call.origin.clone());
+        let agent = call.origin.agent.clone();
         let prepared = Prepared {
             key: key.clone(),
             thread: place.thread,
@@ -498,23 +616,29 @@ impl Pipeline {
         self.0.running.lock().insert(
             effect,
             Running {
-                place,
+                agent,
                 key,
                 abandoned: false,
             },
         );
-        Ok(Admission::Forward(Box::new(EffectTicket::new(
-            self.clone(),
-            effect,
-            request,
-        ))))
+        // From here on the ticket says what became of it, whatever fails.
+        let ticket = Box::new(EffectTicket::new(self.clone(), effect, request));
+        if let (Some(placed), Some(origin)) = (placed, &origin)
+            && let Err(e) = self.attach(origin, placed, effect, effect.0).await
+        {
+            let why = format!("a rewind that the call shows could not be written down: {e}");
+            ticket.settle(Ending::NotSent { why }).await?;
+            return Err(e);
+        }
+        Ok(Admission::Forward(ticket))
     }
 
     /// Puts the effect into this branch's timeline and gives its response.
     async fn replay(
         &self,
         call: ToolCall,
-        place: Place,
+        branch: BranchId,
+        placed: Option<&Placed>,
         effect: EffectId,
     ) -> Result<Admission, LogError> {
         let known = self.0.log.effect(effect)?;
@@ -527,13 +651,18 @@ impl Pipeline {
                 detail: "it is completed but has no response".into(),
             });
         };
-        self.write(Event::Replayed {
-            effect,
-            branch: place.branch,
-            call: Box::new(call),
-            at: now(),
-        })
-        .await?;
+        let origin = placed.map(|_| call.origin.clone());
+        let entered = self
+            .write(Event::Replayed {
+                effect,
+                branch,
+                call: Box::new(call),
+                at: now(),
+            })
+            .await?;
+        if let (Some(placed), Some(origin)) = (placed, &origin) {
+            self.attach(origin, placed, effect, entered).await?;
+        }
         Ok(Admission::Replay { effect, response })
     }
 
@@ -602,6 +731,17 @@ impl Pipeline {
         });
     }
 
+    /// Holds that count for this call: its agent's, since that was last restored as a whole.
+    fn whose(&self, call: &ToolCall, place: Place) -> Whose {
+        Whose {
+            agent: call.origin.agent.clone(),
+            since: self.with_lineage(|lineage| {
+                let newest = lineage.wide(place.thread);
+                newest.map_or(Seq(0), |b| b.id.0)
+            }),
+        }
+    }
+
     /// What a person decided about an equal call that met the same effect, if anybody did.
     fn decided_hold(
         &self,
@@ -609,7 +749,11 @@ impl Pipeline {
         place: Place,
         effect: EffectId,
     ) -> Option<(HoldId, HoldDecision)> {
-        let held = self.0.holds.lock().decided(place.branch, effect);
+        let held = self
+            .0
+            .holds
+            .lock()
+            .decided(&self.whose(call, place), effect);
         held.into_iter()
             .find(|(_, _, earlier)| evidence::same_call(&self.0, earlier, call, place))
             .map(|(id, decision, _)| (id, decision))
@@ -624,7 +768,11 @@ impl Pipeline {
         effect: EffectId,
         reason: HoldReason,
     ) -> Result<HoldId, LogError> {
-        let open = self.0.holds.lock().undecided(place.branch, effect);
+        let open = self
+            .0
+            .holds
+            .lock()
+            .undecided(&self.whose(call, place), effect);
         if let Some((id, _)) = open
             .into_iter()
             .find(|(_, earlier)| evidence::same_call(&self.0, earlier, call, place))
@@ -645,82 +793,37 @@ impl Pipeline {
 }
 
 impl Inner {
-    /// The branch that an agent's calls belong to.
-    pub(super) fn place(&self, agent: &AgentName) -> Option<Place> {
-        let lineage = self.lineage.read();
-        let thread = lineage.main_thread(agent)?;
-        Some(Place {
-            thread,
-            branch: lineage.current(thread)?.id,
-        })
-    }
-
     /// Tells everyone who waits that a verdict may have changed.
     pub(super) fn touch(&self) {
         self.changed.send_modify(|n| *n += 1);
     }
 
-    fn desk(&self, thread: ThreadId) -> Arc<tokio::sync::RwLock<()>> {
-        self.desks.lock().entry(thread).or_default().clone()
+    fn desk(&self, agent: &AgentName) -> Arc<tokio::sync::RwLock<()>> {
+        self.desks.lock().entry(agent.clone()).or_default().clone()
     }
 
-    /// Whether a call has to be looked at: not for a thread that was never restored and has no
-    /// effect of that key whose outcome its agent does not know.
-    fn needs_a_look(&self, place: Place, key: &ToolKey) -> bool {
-        self.lineage.read().is_restored(place.branch)
-            || self.doubtful.lock().contains(&(place.thread, key.clone()))
+    /// Whether a call has to be looked at: not for an agent that was never restored and has no
+    /// effect of that key whose outcome it does not know.
+    fn needs_a_look(&self, agent: &AgentName, place: Place, key: &ToolKey) -> bool {
+        let lineage = self.lineage.read();
+        lineage.is_restored(place.branch)
+            || lineage.is_restored_whole(agent)
+            || self.doubtful.lock().contains(&(agent.clone(), key.clone()))
     }
 }
 
 #[async_trait::async_trait]
 impl Arbiter for Pipeline {
-    async fn admit(&self, mut call: ToolCall) -> Admission {
-        let Some(place) = self.0.place(&call.origin.agent) else {
-            return Admission::Refuse(not_attached());
-        };
-        let hints = match &call.request {
-            Request::Mcp(mcp) => self.0.tools.hints(&mcp.server, &mcp.name),
-            _ => Default::default(),
-        };
-        let treatment = self.config().classify(&call, false, hints);
-        match treatment.kind {
-            Kind::Effect => {}
-            Kind::ReadOnly => {
-                return Admission::Forward(Box::new(ObservedTicket::read(
-                    self.clone(),
-                    place.thread,
-                    call.request,
-                )));
-            }
-            Kind::Model => {
-                return Admission::Forward(Box::new(ObservedTicket::model(
-                    self.clone(),
-                    place.thread,
-                    call.request,
-                )));
-            }
-        }
-        let presented = credential::presented(&call.request);
-        credential::redact(&mut call.request, &self.0.keys.credentials);
-        let key = tool_key(&call.request);
-        let desk = self.0.desk(place.thread);
-        let shared = desk.read().await;
-        // Only now is the branch the one that the record will stand in.
-        let place = self.0.place(&call.origin.agent).unwrap_or(place);
-        let admitted = if self.0.needs_a_look(place, &key) {
-            drop(shared);
-            self.decide(call, key, presented).await
-        } else {
-            let presented = self.fingerprints(&presented);
-            self.forward(call, place, key, presented, None).await
-        };
-        admitted.unwrap_or_else(|e| {
-            tracing::error!("a call was refused because the effect log could not take it: {e}");
-            Admission::Refuse(unavailable(
-                "The effect log cannot take this call.",
-                &format!("Nothing was sent. {e}."),
-            ))
-        })
+    async fn admit(&self, call: ToolCall) -> Admission {
+        self.take(call, None).await
+    }
+
+    fn wants_whole(&self, method: &str, url: &str) -> bool {
+        may_be_model(method, url)
+    }
+
+    async fn admit_whole(&self, call: ToolCall, body: Bytes) -> Admission {
+        self.take(call, Some(&body)).await
     }
 
     async fn admit_opaque(&self, _flow: &OpaqueFlow) -> Result<(), Refusal> {
@@ -753,6 +856,75 @@ impl Arbiter for Pipeline {
 
     fn tools_seen(&self, _origin: &Origin, server: &str, tools: &str) {
         self.0.tools.learn(server, tools);
+    }
+}
+
+impl Pipeline {
+    /// Takes a call its way. `body` is there where it may be a model request: whole and decoded.
+    async fn take(&self, call: ToolCall, body: Option<&[u8]>) -> Admission {
+        let Some(thread) = self.with_lineage(|l| l.main_thread(&call.origin.agent)) else {
+            return Admission::Refuse(not_attached());
+        };
+        let hints = match &call.request {
+            Request::Mcp(mcp) => self.0.tools.hints(&mcp.server, &mcp.name),
+            _ => Default::default(),
+        };
+        let traffic = match (&call.request, body) {
+            (Request::Http(http), Some(body)) => {
+                tokio::task::block_in_place(|| recognise(&http.method, &http.url, body, false))
+            }
+            _ => None,
+        };
+        let treatment = self.config().classify(&call, traffic.is_some(), hints);
+        let admitted = match treatment.kind {
+            Kind::Effect => self.effect(call).await,
+            Kind::ReadOnly => {
+                let ticket = ObservedTicket::read(self.clone(), thread, call.request);
+                Ok(Admission::Forward(Box::new(ticket)))
+            }
+            Kind::Model => {
+                let conversation = match (traffic, body) {
+                    (Some(ModelTraffic::Conversation(format)), Some(body)) => {
+                        self.read_model_request(&call, format, body).await
+                    }
+                    _ => Ok(None),
+                };
+                conversation.map(|asking| {
+                    let request = call.request;
+                    let ticket = ObservedTicket::model(self.clone(), thread, request, asking);
+                    Admission::Forward(Box::new(ticket) as _)
+                })
+            }
+        };
+        admitted.unwrap_or_else(|e| {
+            tracing::error!("a call was refused because the effect log could not take it: {e}");
+            Admission::Refuse(unavailable(
+                "The effect log cannot take this call.",
+                &format!("Nothing was sent. {e}."),
+            ))
+        })
+    }
+
+    /// Takes an effect's call its way.
+    async fn effect(&self, mut call: ToolCall) -> Result<Admission, LogError> {
+        let asks = self.asks(&call).await;
+        let presented = credential::presented(&call.request);
+        credential::redact(&mut call.request, &self.0.keys.credentials);
+        let key = tool_key(&call.request);
+        // Only now is the branch the one that the record will stand in.
+        let (shared, placed) = self.desk_shared(&call.origin, asks.as_ref()).await;
+        let placed = placed.as_ref();
+        let Some(place) = self.place(&call.origin.agent, placed) else {
+            return Ok(Admission::Refuse(not_attached()));
+        };
+        let again = placed.is_some_and(|p| p.placement.again.is_some());
+        if again || self.0.needs_a_look(&call.origin.agent, place, &key) {
+            drop(shared);
+            return self.decide(call, asks, key, presented).await;
+        }
+        let presented = self.fingerprints(&presented);
+        self.forward(call, place, placed, key, presented, None)
+            .await
     }
 }
 

@@ -20,8 +20,9 @@ use crate::effect::{EffectFilter, EffectRow, Event, HoldDecision, LogError, Page
 use crate::lineage::{Executed, Life, Lineage, RestoreTarget, TargetError};
 use crate::policy::Config;
 use crate::words::{
-    AgentName, Body, Checkpoint, EffectId, Grade, Header, HoldId, HttpResponse, McpResponse,
-    Request, Resolution, Response, Seq, Status as EffectStatus, ThreadId, Timestamp,
+    AgentName, Body, Branch, BranchId, Cause, Checkpoint, EffectId, Grade, Header, HoldId,
+    HttpResponse, McpResponse, Request, Resolution, Response, Seq, Status as EffectStatus,
+    ThreadId, Timestamp,
 };
 
 /// Everything that runs, behind one door.
@@ -119,8 +120,13 @@ impl Daemon {
     }
 
     /// `GET /v1/agents/NAME/tree`.
-    pub fn tree(&self, peer: Peer, agent: AgentName) -> Result<Tree, ApiError> {
+    pub async fn tree(&self, peer: Peer, agent: AgentName) -> Result<Tree, ApiError> {
         self.check_sees(peer, &agent)?;
+        let threads = self.pipeline.with_lineage(|lineage| {
+            let line = lineage.agent(&agent);
+            line.map_or_else(Vec::new, |line| line.threads.clone())
+        });
+        let live = self.live_branches(&threads).await;
         let filter = EffectFilter {
             agent: Some(agent.clone()),
             oldest_first: true,
@@ -134,7 +140,11 @@ impl Daemon {
             .map_err(log_error)?
             .items;
         self.pipeline.with_lineage(|lineage| {
-            let tree = lineage.tree(&agent).ok_or_else(|| unknown_agent(&agent))?;
+            let mut tree = lineage.tree(&agent).ok_or_else(|| unknown_agent(&agent))?;
+            let branches = tree.threads.iter_mut().flat_map(|t| &mut t.branches);
+            for branch in branches {
+                branch.current = live.contains(&branch.branch.id);
+            }
             let effects = rows
                 .into_iter()
                 .map(|row| {
@@ -142,9 +152,14 @@ impl Daemon {
                         id: row.id,
                         branch: row.branch,
                     };
-                    let current = lineage.current(row.thread).map(|b| b.id);
+                    let of_thread = |branch: &&BranchId| {
+                        lineage
+                            .branch(**branch)
+                            .is_some_and(|b| b.thread == row.thread)
+                    };
+                    let mut here = live.iter().filter(of_thread);
                     let fenced = row.status != EffectStatus::Failed
-                        && current.is_some_and(|branch| lineage.fenced(branch, executed).is_some());
+                        && here.any(|branch| lineage.fenced(*branch, executed).is_some());
                     TreeEffect { row, fenced }
                 })
                 .collect();
@@ -209,34 +224,40 @@ impl Daemon {
         self.end_what_ended(NO_PROCESS_LEFT)
             .await
             .map_err(log_error)?;
-        let thread = self
-            .pipeline
-            .with_lineage(|l| l.thread_of(&agent, wanted.thread))
-            .map_err(target_error)?;
         let target = self.target(&agent, wanted.to.as_deref())?;
         let note = if wanted.note.is_empty() {
             format!("told by uid {}", peer.uid)
         } else {
             wanted.note
         };
+        let grade = Grade::Certain;
         let make = |lineage: &Lineage| {
-            let event = lineage
-                .restored(&agent, thread, &target, Grade::Certain, &note, now())
-                .map_err(target_error)?;
-            if let (true, Event::BranchOpened(branch)) = (inside, &event)
-                && branch.parent != lineage.current(thread).map(|b| b.id)
-            {
+            let events = match wanted.thread {
+                None => lineage.restored_whole(&agent, &target, grade, &note, now()),
+                Some(thread) => lineage
+                    .thread_of(&agent, Some(thread))
+                    .and_then(|t| lineage.restored(&agent, t, &target, grade, &note, now()))
+                    .map(|event| vec![event]),
+            };
+            let events = events.map_err(target_error)?;
+            let leaves_another = |event: &Event| match event {
+                Event::BranchOpened(branch) => {
+                    branch.parent != lineage.current(branch.thread).map(|b| b.id)
+                }
+                _ => false,
+            };
+            if inside && events.iter().any(leaves_another) {
                 return Err(forbidden(
                     "a process of the agent may not say that it was restored to another timeline; ask a person to",
                 ));
             }
-            Ok(event)
+            Ok(events)
         };
         let opened = self
             .pipeline
-            .open_branch::<ServiceError>(thread, |l| make(l).map_err(ServiceError))
+            .open_branches::<ServiceError>(&agent, |l| make(l).map_err(ServiceError))
             .await?;
-        self.opened(agent, thread, opened)
+        self.opened(agent, &opened)
     }
 
     /// `POST /v1/agents/NAME/fork`.
@@ -250,25 +271,43 @@ impl Daemon {
         self.end_what_ended(NO_PROCESS_LEFT)
             .await
             .map_err(log_error)?;
-        let thread = self
+        let threads = self
             .pipeline
-            .with_lineage(|l| l.thread_of(&agent, wanted.thread))
+            .with_lineage(|l| {
+                l.thread_of(&agent, wanted.thread)?;
+                let all = l.agent(&agent).map(|line| line.threads.clone());
+                Ok(wanted.thread.map(|t| vec![t]).or(all).unwrap_or_default())
+            })
             .map_err(target_error)?;
         let note = if wanted.note.is_empty() {
             format!("forked by uid {}", peer.uid)
         } else {
             wanted.note
         };
+        let live = self.live_branches(&threads).await;
         let make = |lineage: &Lineage| {
-            lineage
-                .forked(&agent, thread, &note, now())
-                .map_err(|e| ServiceError(target_error(e)))
+            let is_restored = |b: &&BranchId| {
+                lineage
+                    .branch(**b)
+                    .is_some_and(|b| b.cause == Cause::Restore)
+            };
+            let mut parents: Vec<BranchId> = live.iter().filter(is_restored).copied().collect();
+            if parents.is_empty() {
+                parents.extend(live.first());
+            }
+            let parents = parents.iter().filter_map(|b| lineage.branch(*b));
+            Ok(parents.map(|b| Lineage::forked(b, &note, now())).collect())
         };
         let opened = self
             .pipeline
-            .open_branch::<ServiceError>(thread, make)
+            .open_branches::<ServiceError>(&agent, make)
             .await?;
-        self.opened(agent, thread, opened)
+        for branch in &opened {
+            if let Some(parent) = branch.parent {
+                self.pipeline.move_lines(&agent, parent, branch.id).await;
+            }
+        }
+        self.opened(agent, &opened)
     }
 
     /// `GET /v1/effects`.
@@ -577,50 +616,59 @@ impl Daemon {
         Ok(RestoreTarget::Checkpoint(to.to_owned()))
     }
 
-    fn opened(
-        &self,
-        agent: AgentName,
-        thread: ThreadId,
-        (_, event): (Seq, Event),
-    ) -> Result<Opened, ApiError> {
-        let Event::BranchOpened(branch) = event else {
-            return Err(error(
+    /// Branches that calls of these threads may belong to now: those that are in force for their lines
+    /// of conversation, and where there are none, the newest.
+    pub(super) async fn live_branches(&self, threads: &[ThreadId]) -> Vec<BranchId> {
+        let mut live = Vec::new();
+        for &thread in threads {
+            let lines = self.pipeline.lines(thread).await;
+            let wide = self.pipeline.with_lineage(|lineage| {
+                let newest = lineage.wide(thread).map(|b| b.id);
+                newest.or_else(|| {
+                    let current = lineage.current(thread).map(|b| b.id);
+                    current.filter(|_| lines.is_empty())
+                })
+            });
+            live.extend(wide);
+            live.extend(lines.into_iter().map(|(_, branch)| branch));
+        }
+        live.sort_unstable();
+        live.dedup();
+        live
+    }
+
+    fn opened(&self, agent: AgentName, branches: &[Branch]) -> Result<Opened, ApiError> {
+        let mut fenced = 0;
+        for branch in branches {
+            let filter = EffectFilter {
+                thread: Some(branch.thread),
+                limit: Some(1000),
+                ..Default::default()
+            };
+            let rows = self.pipeline.log().effects(&filter).map_err(log_error)?;
+            let is_fenced = |lineage: &Lineage, row: &EffectRow| {
+                let executed = Executed {
+                    id: row.id,
+                    branch: row.branch,
+                };
+                row.status != EffectStatus::Failed && lineage.fenced(branch.id, executed).is_some()
+            };
+            fenced += self.pipeline.with_lineage(|lineage| {
+                let rows = rows.items.iter();
+                rows.filter(|row| is_fenced(lineage, row)).count()
+            });
+        }
+        let first = branches.first().ok_or_else(|| {
+            error(
                 ErrorCode::Unavailable,
                 "the log gave back another record than was written".into(),
-            ));
-        };
-        let filter = EffectFilter {
-            thread: Some(thread),
-            limit: Some(1000),
-            ..Default::default()
-        };
-        let rows = self
-            .pipeline
-            .log()
-            .effects(&filter)
-            .map_err(log_error)?
-            .items;
-        let fenced = self.pipeline.with_lineage(|lineage| {
-            rows.iter()
-                .filter(|row| row.status != EffectStatus::Failed)
-                .filter(|row| {
-                    lineage
-                        .fenced(
-                            branch.id,
-                            Executed {
-                                id: row.id,
-                                branch: row.branch,
-                            },
-                        )
-                        .is_some()
-                })
-                .count()
-        });
+            )
+        })?;
         Ok(Opened {
             agent,
-            thread,
-            branch: branch.id,
-            parent: branch.parent,
+            thread: first.thread,
+            branch: first.id,
+            parent: first.parent,
             fenced,
         })
     }

@@ -2,6 +2,7 @@
 
 use super::now;
 use super::pipeline::Pipeline;
+use super::talks::{Asking, LARGEST_REPLY};
 use crate::analyzer::harvest;
 use crate::boundary::Ticket;
 use crate::effect::{Event, Harvest, LogError};
@@ -53,10 +54,7 @@ impl EffectTicket {
         let inner = &self.pipeline.0;
         let ended = inner.running.lock().remove(&self.effect);
         if let (Some(running), Status::InDoubt) = (ended, status) {
-            inner
-                .doubtful
-                .lock()
-                .insert((running.place.thread, running.key));
+            inner.doubtful.lock().insert((running.agent, running.key));
         }
         inner.touch();
     }
@@ -106,6 +104,8 @@ pub(super) struct ObservedTicket {
     thread: ThreadId,
     request: Request,
     model: bool,
+    /// The conversation that waits for the answer.
+    asking: Option<Asking>,
 }
 
 impl ObservedTicket {
@@ -115,15 +115,22 @@ impl ObservedTicket {
             thread,
             request,
             model: false,
+            asking: None,
         }
     }
 
-    pub(super) fn model(pipeline: Pipeline, thread: ThreadId, request: Request) -> Self {
+    pub(super) fn model(
+        pipeline: Pipeline,
+        thread: ThreadId,
+        request: Request,
+        asking: Option<Asking>,
+    ) -> Self {
         Self {
             pipeline,
             thread,
             request,
             model: true,
+            asking,
         }
     }
 }
@@ -134,11 +141,19 @@ impl Ticket for ObservedTicket {
         None
     }
 
+    fn keeps(&self) -> Option<usize> {
+        self.asking.as_ref().map(|_| LARGEST_REPLY)
+    }
+
+    /// What the model called is known before the agent can act on the end of its answer.
     fn holds_end(&self) -> bool {
-        false
+        self.asking.is_some()
     }
 
     async fn settle(self: Box<Self>, ending: Ending) -> Result<(), LogError> {
+        if let Some(asking) = &self.asking {
+            self.pipeline.read_model_reply(asking, &ending).await;
+        }
         let keys = &self.pipeline.0.keys;
         // A conversation tells by what the model was told. What the model answers is made up, and a
         // value it made up must not look like one it was given.

@@ -65,6 +65,25 @@ pub enum Event {
         /// When.
         at: Timestamp,
     },
+    /// A conversation showed the true outcome of effects that its branch was taken not to know.
+    Remembered {
+        /// The branch.
+        branch: BranchId,
+        /// The effects.
+        effects: Vec<EffectId>,
+        /// When.
+        at: Timestamp,
+    },
+    /// A conversation went on. What it remembers is kept as ids and keyed hashes.
+    Conversed {
+        /// The thread.
+        thread: ThreadId,
+        /// Whose process it was.
+        agent: crate::words::AgentName,
+        /// The change, as `lineage::conversation` encodes it.
+        #[serde(with = "serde_bytes")]
+        change: Vec<u8>,
+    },
     /// A call was answered from the record: the effect has entered this branch's timeline here.
     Replayed {
         /// The effect.

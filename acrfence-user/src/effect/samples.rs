@@ -4,11 +4,11 @@ use proptest::prelude::*;
 
 use super::{Event, Harvest, HoldDecision, Prepared};
 use crate::words::{
-    AgentName, Body, Branch, BranchId, Cause, Checkpoint, EffectId, ExecRequest, ExecResponse,
-    Fingerprint, ForkPoint, Grade, Header, HoldId, HttpRequest, HttpResponse, Incarnation,
-    IncarnationCause, McpRequest, McpResponse, Origin, Outcome, ProcessIdentity, Refusal,
-    RefusalCode, Request, Resolution, Response, Seq, Thread, ThreadId, Timestamp, ToolCall,
-    ToolKey,
+    Absent, AgentName, Body, Branch, BranchId, Cause, Checkpoint, EffectId, ExecRequest,
+    ExecResponse, Fingerprint, Forgotten, ForkPoint, Grade, Header, HoldId, HttpRequest,
+    HttpResponse, Incarnation, IncarnationCause, McpRequest, McpResponse, Origin, Outcome,
+    ProcessIdentity, Refusal, RefusalCode, Request, Resolution, Response, Seq, Thread, ThreadId,
+    Timestamp, ToolCall, ToolKey,
 };
 
 /// An agent.
@@ -258,6 +258,14 @@ fn lineage(kind: u8, n: u8) -> Event {
             grade: Grade::Certain,
             note: String::new(),
             at,
+            absent: (n % 2 == 0).then(|| {
+                vec![Absent {
+                    effect: EffectId(Seq(n.into())),
+                    forgotten: Forgotten::Call,
+                    grade: Grade::Certain,
+                }]
+            }),
+            wide: n % 3 == 0,
         }),
         4 => Event::CheckpointTaken(Checkpoint {
             agent: agent(n % 3),

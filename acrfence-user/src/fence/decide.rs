@@ -2,9 +2,10 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::lineage::Forgotten;
+use crate::lineage::Fenced;
 use crate::words::{
-    Branch, Cause, Comparison, EffectId, Fingerprint, Grade, Likeness, RefusalCode, Status,
+    Branch, Cause, Comparison, EffectId, Fingerprint, Forgotten, Grade, Likeness, RefusalCode,
+    Status,
 };
 
 /// What a call meets: everything the rules look at.
@@ -26,8 +27,8 @@ pub struct Candidate {
     pub effect: EffectId,
     /// Where it is in its life. Failed effects are no candidates.
     pub status: Status,
-    /// What the branch does not remember of it.
-    pub forgotten: Forgotten,
+    /// Why it is fenced.
+    pub fenced: Fenced,
     /// How the call compares to it.
     pub comparison: Comparison,
     /// Whether its response was kept whole, so that it can be given again.
@@ -50,6 +51,8 @@ pub struct Rules {
     pub unmatched: Unmatched,
     /// An equivalent call where the restore is only suspected.
     pub suspect: SuspectRule,
+    /// An equivalent call where only a shortened history no longer shows the effect.
+    pub compacted: CompactedRule,
 }
 
 /// What becomes of a call that nothing earlier resembles.
@@ -74,6 +77,17 @@ pub enum SuspectRule {
     Replay,
     /// Take it for a wish to do it again: send it.
     Forward,
+}
+
+/// What becomes of an equivalent call where only a shortened history no longer shows the effect.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum CompactedRule {
+    /// A person decides.
+    #[default]
+    Hold,
+    /// Take it for a repetition: answer from the record.
+    Replay,
 }
 
 /// What to do with a call.
@@ -111,6 +125,8 @@ pub enum HoldReason {
     Unsure,
     /// It means the same as an earlier effect, but the restore is only suspected.
     Suspect,
+    /// It means the same as an earlier effect that the agent's shortened history no longer shows.
+    Compacted,
     /// It means the same as an earlier effect whose response was too large to be kept whole.
     ResponseNotKept,
 }
@@ -134,9 +150,7 @@ pub fn decide(situation: &Situation<'_>, rules: Rules) -> Decision {
             .find(|c| c.effect == spent.consumed_by);
         return match own {
             // An older twin is nearer in order, but the credential names this one.
-            Some(own) if own.comparison.likeness == Likeness::Equivalent => {
-                answer(own, situation, rules)
-            }
+            Some(own) if own.comparison.likeness == Likeness::Equivalent => answer(own, rules),
             Some(own) if own.comparison.likeness == Likeness::Unsure => Decision::Hold {
                 effect: own.effect,
                 reason: HoldReason::Unsure,
@@ -150,16 +164,9 @@ pub fn decide(situation: &Situation<'_>, rules: Rules) -> Decision {
 
     // Rules 2 and 3.
     if let Some(candidate) = equivalent {
-        return answer(candidate, situation, rules);
+        return answer(candidate, rules);
     }
 
-    // An effect whose call the branch remembers stops nothing but its own repetition.
-    let forgotten = || {
-        situation
-            .candidates
-            .iter()
-            .filter(|c| c.forgotten == Forgotten::Call)
-    };
     if let Some(unsure) = situation
         .candidates
         .iter()
@@ -171,15 +178,25 @@ pub fn decide(situation: &Situation<'_>, rules: Rules) -> Decision {
         };
     }
 
-    // Rule 4: a different call needs a fork, unless the restore is only suspected.
-    if let Some(nearest) = forgotten().next() {
-        return match (situation.branch.cause, situation.branch.grade) {
-            (Cause::Restore, Grade::Certain) => Decision::Block {
-                code: RefusalCode::Diverged,
-                effect: Some(nearest.effect),
-            },
-            (Cause::Restore, Grade::Suspect) | (Cause::Fork | Cause::Start, _) => Decision::Forward,
+    // Rule 4: a different call needs a fork. What is only suspected, lies behind a summary, or got
+    // lost without a restore stops nothing but its own repetition.
+    let stops = |c: &&Candidate| {
+        c.fenced.cause == Cause::Restore
+            && c.fenced.grade == Grade::Certain
+            && c.fenced.forgotten != Forgotten::Compacted
+    };
+    if let Some(nearest) = situation.candidates.iter().find(stops) {
+        return Decision::Block {
+            code: RefusalCode::Diverged,
+            effect: Some(nearest.effect),
         };
+    }
+    if situation
+        .candidates
+        .iter()
+        .any(|c| c.fenced.cause != Cause::Start)
+    {
+        return Decision::Forward;
     }
 
     // Rule 5.
@@ -193,16 +210,23 @@ pub fn decide(situation: &Situation<'_>, rules: Rules) -> Decision {
 }
 
 /// What an equivalent call gets: the record, the running twin, or a person.
-fn answer(candidate: &Candidate, situation: &Situation<'_>, rules: Rules) -> Decision {
+fn answer(candidate: &Candidate, rules: Rules) -> Decision {
     let effect = candidate.effect;
-    let suspected =
-        situation.branch.grade == Grade::Suspect && candidate.forgotten == Forgotten::Call;
+    let suspected = candidate.fenced.grade == Grade::Suspect;
+    let compacted = candidate.fenced.forgotten == Forgotten::Compacted;
     match candidate.status {
         Status::InDoubt => Decision::Hold {
             effect,
             reason: HoldReason::InDoubt,
         },
         Status::Prepared => Decision::AwaitTwin(effect),
+        Status::Completed if compacted => match rules.compacted {
+            CompactedRule::Hold => Decision::Hold {
+                effect,
+                reason: HoldReason::Compacted,
+            },
+            CompactedRule::Replay => replay(candidate),
+        },
         Status::Completed if suspected => match rules.suspect {
             SuspectRule::Hold => Decision::Hold {
                 effect,

@@ -9,7 +9,8 @@ mod refusal;
 mod tests;
 
 pub use decide::{
-    Candidate, Decision, HoldReason, Rules, Situation, Spent, SuspectRule, Unmatched, decide,
+    Candidate, CompactedRule, Decision, HoldReason, Rules, Situation, Spent, SuspectRule,
+    Unmatched, decide,
 };
 pub use key::tool_key;
 pub use outcome::outcome_of;

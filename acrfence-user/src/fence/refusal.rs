@@ -49,6 +49,7 @@ pub fn refusal(
             let (code, title) = match reason {
                 HoldReason::InDoubt => (RefusalCode::InDoubt, "The same call was sent before, and nobody knows whether it took effect."),
                 HoldReason::Unsure => (RefusalCode::Held, "This call may repeat something that was already done before the restore."),
+                HoldReason::Compacted => (RefusalCode::Held, "This call repeats something that was done before, which the agent's shortened history no longer shows."),
                 HoldReason::Suspect => (RefusalCode::Held, "This call repeats something that was done shortly before, and the agent may have been restored."),
                 HoldReason::ResponseNotKept => (RefusalCode::Held, "This was already done before the restore, but its response was too large to be kept and cannot be given again."),
             };

@@ -1,12 +1,13 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::lineage::Forgotten;
+use crate::lineage::Fenced;
 use crate::words::*;
 
 const RULES: Rules = Rules {
     unmatched: Unmatched::Forward,
     suspect: SuspectRule::Hold,
+    compacted: CompactedRule::Hold,
 };
 
 fn branch(cause: Cause, grade: Grade) -> Branch {
@@ -19,6 +20,8 @@ fn branch(cause: Cause, grade: Grade) -> Branch {
         grade,
         note: String::new(),
         at: Timestamp(0),
+        absent: None,
+        wide: false,
     }
 }
 
@@ -26,7 +29,11 @@ fn candidate(n: u64, status: Status, likeness: Likeness) -> Candidate {
     Candidate {
         effect: EffectId(Seq(n)),
         status,
-        forgotten: Forgotten::Call,
+        fenced: Fenced {
+            forgotten: Forgotten::Call,
+            grade: Grade::Certain,
+            cause: Cause::Restore,
+        },
         comparison: Comparison {
             likeness,
             fields: vec![],
@@ -46,11 +53,23 @@ fn on(branch: &Branch, candidates: &[Candidate], spent: &[Spent]) -> Decision {
     decide(
         &Situation {
             branch,
-            candidates,
+            candidates: &forgotten_by(branch, candidates),
             spent,
         },
         RULES,
     )
+}
+
+/// The candidates as the branch's fork point fences them.
+fn forgotten_by(branch: &Branch, candidates: &[Candidate]) -> Vec<Candidate> {
+    let mut candidates = candidates.to_vec();
+    for c in &mut candidates {
+        if c.fenced != Fenced::LOST {
+            c.fenced.grade = branch.grade;
+            c.fenced.cause = branch.cause;
+        }
+    }
+    candidates
 }
 
 use Likeness::{Different, Equivalent, Unsure};
@@ -119,7 +138,7 @@ fn rule_3_running_twins_are_awaited_and_doubt_is_held() {
     // Also without any restore: nobody knows the outcome.
     let start = branch(Cause::Start, Grade::Certain);
     let own = Candidate {
-        forgotten: Forgotten::Outcome,
+        fenced: Fenced::LOST,
         ..candidate(4, InDoubt, Equivalent)
     };
     assert_eq!(on(&start, &[own], &[]), held);
@@ -156,7 +175,7 @@ fn rule_4_a_different_call_needs_a_fork() {
 fn an_effect_that_is_remembered_stops_only_its_own_repetition() {
     let b = branch(Cause::Restore, Grade::Certain);
     let remembered = Candidate {
-        forgotten: Forgotten::Outcome,
+        fenced: Fenced::LOST,
         ..candidate(4, InDoubt, Different)
     };
     assert_eq!(on(&b, &[remembered], &[]), Decision::Forward);
@@ -202,7 +221,7 @@ fn a_suspected_restore_asks_a_person() {
         decide(
             &Situation {
                 branch: &b,
-                candidates: &c,
+                candidates: &forgotten_by(&b, &c),
                 spent: &[],
             },
             Rules { suspect, ..RULES },
@@ -213,6 +232,62 @@ fn a_suspected_restore_asks_a_person() {
         Decision::Replay(EffectId(Seq(4)))
     );
     assert_eq!(with(SuspectRule::Forward), Decision::Forward);
+}
+
+#[test]
+fn what_a_shortened_history_lost_is_held_or_given_again_and_stops_nothing_else() {
+    let b = branch(Cause::Restore, Grade::Certain);
+    let behind_a_summary = |likeness| Candidate {
+        fenced: Fenced {
+            forgotten: Forgotten::Compacted,
+            grade: Grade::Certain,
+            cause: Cause::Restore,
+        },
+        ..candidate(4, Completed, likeness)
+    };
+    let with = |likeness, compacted| {
+        decide(
+            &Situation {
+                branch: &b,
+                candidates: &[behind_a_summary(likeness)],
+                spent: &[],
+            },
+            Rules { compacted, ..RULES },
+        )
+    };
+    let effect = EffectId(Seq(4));
+    assert_eq!(
+        with(Equivalent, CompactedRule::Hold),
+        Decision::Hold {
+            effect,
+            reason: HoldReason::Compacted
+        }
+    );
+    assert_eq!(
+        with(Equivalent, CompactedRule::Replay),
+        Decision::Replay(effect)
+    );
+    assert_eq!(with(Different, CompactedRule::Hold), Decision::Forward);
+}
+
+#[test]
+fn a_call_that_is_known_without_its_outcome_after_a_restore_is_fenced_like_a_forgotten_one() {
+    let b = branch(Cause::Restore, Grade::Certain);
+    let aborted = Candidate {
+        fenced: Fenced {
+            forgotten: Forgotten::Outcome,
+            grade: Grade::Certain,
+            cause: Cause::Restore,
+        },
+        ..candidate(4, Completed, Different)
+    };
+    assert_eq!(
+        on(&b, &[aborted], &[]),
+        Decision::Block {
+            code: RefusalCode::Diverged,
+            effect: Some(EffectId(Seq(4))),
+        }
+    );
 }
 
 #[test]
@@ -266,12 +341,12 @@ fn any_candidate() -> impl Strategy<Value = Candidate> {
         any::<bool>(),
     )
         .prop_map(|(n, status, likeness, call, replayable)| Candidate {
-            forgotten: if call {
-                Forgotten::Call
-            } else {
-                Forgotten::Outcome
-            },
             replayable,
+            fenced: if call {
+                candidate(n, status, likeness).fenced
+            } else {
+                Fenced::LOST
+            },
             ..candidate(n, status, likeness)
         })
 }
@@ -287,6 +362,7 @@ proptest! {
         let b = branch(if fork { Cause::Fork } else { Cause::Restore }, if certain { Grade::Certain } else { Grade::Suspect });
         let spents: Vec<_> = spent_by.iter().map(|n| spent(*n)).collect();
         let suspect = if replay_suspects { SuspectRule::Replay } else { SuspectRule::Hold };
+        let candidates = forgotten_by(&b, &candidates);
         let decision = decide(&Situation { branch: &b, candidates: &candidates, spent: &spents }, Rules { suspect, ..RULES });
         match decision {
             Decision::Replay(effect) => {
@@ -296,7 +372,7 @@ proptest! {
             Decision::Forward => {
                 prop_assert!(spents.is_empty(), "a spent credential was let through");
                 prop_assert!(candidates.iter().all(|c| c.comparison.likeness == Different), "a possible duplicate was sent");
-                let forgotten = candidates.iter().any(|c| c.forgotten == Forgotten::Call);
+                let forgotten = candidates.iter().any(|c| c.fenced.forgotten == Forgotten::Call);
                 prop_assert!(!(forgotten && certain && !fork), "a different call was sent without a fork");
             }
             _ => {}

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 
 use crate::effect::Event;
 use crate::words::{
-    AgentName, Branch, BranchId, Checkpoint, EffectId, Incarnation, Resolution, Seq, Thread,
+    AgentName, Branch, BranchId, Cause, Checkpoint, EffectId, Incarnation, Resolution, Seq, Thread,
     ThreadId,
 };
 
@@ -19,6 +19,10 @@ pub struct Lineage {
     pub(super) branches: BTreeMap<BranchId, Branch>,
     /// Replays: where an effect entered a branch's timeline again.
     pub(super) entered: HashMap<(BranchId, EffectId), Seq>,
+    /// Effects whose true outcome the conversation of a branch showed after all.
+    pub(super) shown: HashMap<(BranchId, EffectId), Seq>,
+    /// The last position at which an effect was replayed, into whatever branch.
+    pub(super) last_entered: HashMap<EffectId, Seq>,
     /// Effects whose true outcome never reached the agent that caused them, with the position at which
     /// that was last said.
     pub(super) lost: BTreeMap<EffectId, Seq>,
@@ -33,6 +37,8 @@ pub struct AgentLine {
     /// Its lines of work, oldest first. The first is the one that calls belong to when no
     /// conversation tells.
     pub threads: Vec<ThreadId>,
+    /// Whether it was restored as a whole: some thread has a branch that is wide.
+    pub(super) restored: bool,
 }
 
 /// One life of an agent.
@@ -51,6 +57,10 @@ pub(super) struct ThreadLine {
     pub(super) thread: Thread,
     /// Oldest first; the last is the one that new calls belong to.
     pub(super) branches: Vec<BranchId>,
+    /// The newest of them that a restore from outside opened, or a fork of such.
+    pub(super) wide: Option<BranchId>,
+    /// The newest of them that such a restore itself opened.
+    pub(super) restored: Option<BranchId>,
 }
 
 impl Lineage {
@@ -68,6 +78,7 @@ impl Lineage {
                     .or_insert_with(|| AgentLine {
                         lives: Vec::new(),
                         threads: Vec::new(),
+                        restored: false,
                     })
                     .lives
                     .push(life);
@@ -97,6 +108,8 @@ impl Lineage {
                     ThreadLine {
                         thread,
                         branches: Vec::new(),
+                        wide: None,
+                        restored: None,
                     },
                 );
             }
@@ -107,6 +120,15 @@ impl Lineage {
                 };
                 if let Some(thread) = self.threads.get_mut(&branch.thread) {
                     thread.branches.push(branch.id);
+                    if branch.wide {
+                        thread.wide = Some(branch.id);
+                        if branch.cause == Cause::Restore {
+                            thread.restored = Some(branch.id);
+                        }
+                        for line in self.agents.values_mut() {
+                            line.restored |= line.threads.contains(&branch.thread);
+                        }
+                    }
                     self.branches.insert(branch.id, branch);
                 }
             }
@@ -118,6 +140,22 @@ impl Lineage {
             }
             Event::Replayed { effect, branch, .. } => {
                 self.entered.insert((*branch, *effect), seq);
+                self.last_entered.insert(*effect, seq);
+            }
+            Event::Remembered {
+                branch, effects, ..
+            } => {
+                let shown = effects.iter().map(|effect| ((*branch, *effect), seq));
+                self.shown.extend(shown);
+            }
+            Event::Conversed { thread, agent, .. } => {
+                if let Some(line) = self.agents.get_mut(agent)
+                    && !line.threads.contains(thread)
+                    && let Some(known) = self.threads.get(thread)
+                {
+                    line.threads.push(*thread);
+                    line.restored |= known.wide.is_some();
+                }
             }
             Event::OutcomeLost { effect, .. }
             | Event::Resolved {
@@ -160,6 +198,16 @@ impl Lineage {
     pub fn current(&self, thread: ThreadId) -> Option<&Branch> {
         self.branches
             .get(self.threads.get(&thread)?.branches.last()?)
+    }
+
+    /// The branch that the newest restore from outside opened in a thread.
+    pub fn restored_from_outside(&self, thread: ThreadId) -> Option<&Branch> {
+        self.branches.get(&self.threads.get(&thread)?.restored?)
+    }
+
+    /// That branch, or the newest fork of it.
+    pub fn wide(&self, thread: ThreadId) -> Option<&Branch> {
+        self.branches.get(&self.threads.get(&thread)?.wide?)
     }
 
     /// Branches that an effect was replayed into, oldest first.

@@ -14,5 +14,5 @@ mod tests;
 
 pub use fold::{AgentLine, Life, Lineage};
 pub use target::{RestoreTarget, TargetError};
-pub use timeline::{Executed, Forgotten};
+pub use timeline::{Executed, Fenced};
 pub use tree::{AgentTree, BranchTree, ThreadTree};

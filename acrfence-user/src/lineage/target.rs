@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use super::{Executed, Lineage};
 use crate::effect::Event;
 use crate::words::{
-    AgentName, Branch, BranchId, Cause, ForkPoint, Grade, Seq, Thread, ThreadId, Timestamp,
+    Absent, AgentName, Branch, BranchId, Cause, ForkPoint, Grade, Seq, Thread, ThreadId, Timestamp,
 };
 
 /// Up to where a restored agent remembers, as a person or a hook says it.
@@ -83,6 +83,47 @@ impl Lineage {
         }
     }
 
+    /// The records that open the branches of a restore of the whole agent, one in each of its threads,
+    /// the main one first. A checkpoint of one thread only is no point of the whole agent.
+    pub fn restored_whole(
+        &self,
+        agent: &AgentName,
+        target: &RestoreTarget,
+        grade: Grade,
+        note: &str,
+        at: Timestamp,
+    ) -> Result<Vec<Event>, TargetError> {
+        self.thread_of(agent, None)?;
+        let threads = &self.agents[agent].threads;
+        // A point that one thread's timeline names is a position in all others.
+        let named = match target {
+            RestoreTarget::Effect(effect) => self.branch(effect.branch).map(|b| b.thread),
+            _ => None,
+        };
+        let position = match (target, named) {
+            (RestoreTarget::Effect(_), Some(thread)) => {
+                match self.restored(agent, thread, target, grade, note, at)? {
+                    Event::BranchOpened(Branch {
+                        fork_point: ForkPoint::At(seq),
+                        ..
+                    }) => Some(RestoreTarget::Position(seq)),
+                    _ => None,
+                }
+            }
+            _ => None,
+        };
+        threads
+            .iter()
+            .map(|&thread| {
+                let here = match &position {
+                    Some(position) if named != Some(thread) => position,
+                    _ => target,
+                };
+                self.restored(agent, thread, here, grade, note, at)
+            })
+            .collect()
+    }
+
     /// The record that opens a restored branch of `thread`.
     pub fn restored(
         &self,
@@ -124,7 +165,7 @@ impl Lineage {
                     })?
             }
         };
-        Ok(open(
+        let mut event = open(
             thread,
             Some(parent),
             fork_point,
@@ -132,31 +173,51 @@ impl Lineage {
             grade,
             note,
             at,
-        ))
+        );
+        if let Event::BranchOpened(branch) = &mut event {
+            branch.wide = true;
+        }
+        Ok(event)
     }
 
-    /// The record that opens a forked branch: it remembers all that the current one remembers.
-    pub fn forked(
-        &self,
-        agent: &AgentName,
-        thread: ThreadId,
+    /// The record that opens a fork of a branch: it remembers all that the branch remembers.
+    pub fn forked(parent: &Branch, note: &str, at: Timestamp) -> Event {
+        Event::BranchOpened(Branch {
+            id: BranchId(Seq(0)),
+            thread: parent.thread,
+            parent: Some(parent.id),
+            // Everything in the parent's timeline is older than the record to come.
+            fork_point: ForkPoint::At(Seq(u64::MAX)),
+            cause: Cause::Fork,
+            grade: parent.grade,
+            note: note.into(),
+            at,
+            absent: None,
+            wide: parent.wide,
+        })
+    }
+
+    /// The record that opens the branch of a conversation that goes on without some of its effects.
+    pub fn rewound(
+        parent: &Branch,
+        fork_point: ForkPoint,
+        absent: Vec<Absent>,
         note: &str,
         at: Timestamp,
-    ) -> Result<Event, TargetError> {
-        let parent = self
-            .current(thread)
-            .ok_or_else(|| TargetError::UnknownAgent(agent.clone()))?;
-        // Everything in the parent's timeline is older than the record to come.
-        let fork_point = ForkPoint::At(Seq(u64::MAX));
-        Ok(open(
-            thread,
-            Some(parent.id),
+    ) -> Event {
+        let surest = absent.iter().map(|a| a.grade).max();
+        Event::BranchOpened(Branch {
+            id: BranchId(Seq(0)),
+            thread: parent.thread,
+            parent: Some(parent.id),
             fork_point,
-            Cause::Fork,
-            parent.grade,
-            note,
+            cause: Cause::Restore,
+            grade: surest.unwrap_or(Grade::Suspect),
+            note: note.into(),
             at,
-        ))
+            absent: Some(absent),
+            wide: false,
+        })
     }
 
     /// The records that give a new agent its first line of work. The branch needs the thread's id, so
@@ -165,7 +226,7 @@ impl Lineage {
         agent: &AgentName,
         title: &str,
         at: Timestamp,
-    ) -> (Event, impl FnOnce(Seq) -> Event) {
+    ) -> (Event, impl FnOnce(Seq) -> Event + use<>) {
         let thread = Event::ThreadOpened(Thread {
             id: ThreadId(Seq(0)),
             agent: agent.clone(),
@@ -235,6 +296,8 @@ fn open(
         grade,
         note: note.into(),
         at,
+        absent: None,
+        wide: false,
     })
 }
 

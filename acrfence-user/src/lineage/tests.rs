@@ -81,10 +81,8 @@ impl Story {
     }
 
     fn fork(&mut self) -> BranchId {
-        let event = self
-            .lineage
-            .forked(&self.agent, self.thread, "told", AT)
-            .unwrap();
+        let parent = self.lineage.current(self.thread).unwrap();
+        let event = Lineage::forked(parent, "told", AT);
         BranchId(self.write(event))
     }
 
@@ -104,10 +102,24 @@ impl Story {
         self.next += 1;
         // Only the ids matter to the fold; the call is not looked at.
         self.lineage.entered.insert((branch, effect.id), seq);
+        self.lineage.last_entered.insert(effect.id, seq);
     }
 
     fn fenced(&self, effect: Executed) -> Option<Forgotten> {
-        self.lineage.fenced(self.current(), effect)
+        let fenced = self.lineage.fenced(self.current(), effect)?;
+        Some(fenced.forgotten)
+    }
+
+    /// The branch that a conversation opens from the current one.
+    fn rewind(&mut self, absent: &[(EffectId, Forgotten, Grade)]) -> BranchId {
+        let absent = absent.iter().map(|&(effect, forgotten, grade)| Absent {
+            effect,
+            forgotten,
+            grade,
+        });
+        let parent = self.lineage.current(self.thread).unwrap();
+        let event = Lineage::rewound(parent, ForkPoint::Unknown, absent.collect(), "shown", AT);
+        BranchId(self.write(event))
     }
 }
 
@@ -266,6 +278,101 @@ fn a_replay_that_did_not_arrive_is_given_again() {
     s.checkpoint("later");
     s.restore(RestoreTarget::Checkpoint("later".into()));
     assert_eq!(s.fenced(paid), None);
+}
+
+#[test]
+fn a_conversation_names_what_is_forgotten_to_the_call() {
+    let mut s = Story::new();
+    let (one, two, three) = (s.pay(), s.pay(), s.pay());
+    let first = s.current();
+    let rewound = s.rewind(&[
+        (two.id, Forgotten::Call, Grade::Certain),
+        (three.id, Forgotten::Compacted, Grade::Suspect),
+    ]);
+    assert_eq!(s.fenced(one), None, "what it still shows is remembered");
+    let fenced = s.lineage.fenced(rewound, two).unwrap();
+    assert_eq!(
+        (fenced.forgotten, fenced.grade, fenced.cause),
+        (Forgotten::Call, Grade::Certain, Cause::Restore)
+    );
+    let fenced = s.lineage.fenced(rewound, three).unwrap();
+    assert_eq!(
+        (fenced.forgotten, fenced.grade),
+        (Forgotten::Compacted, Grade::Suspect)
+    );
+    // Another line of the thread goes on in the old branch: that is its own business.
+    let beside = Executed {
+        id: EffectId(Seq(s.next)),
+        branch: first,
+    };
+    assert_eq!(s.fenced(beside), None);
+    s.replay(two);
+    assert_eq!(s.fenced(two), None);
+    assert!(s.lineage.forgotten_at_opening(rewound, two));
+    let fork = s.fork();
+    let fenced = s.lineage.fenced(fork, three).unwrap();
+    assert_eq!(
+        (fenced.forgotten, fenced.cause),
+        (Forgotten::Compacted, Cause::Fork)
+    );
+}
+
+#[test]
+fn an_outcome_that_is_shown_after_all_is_remembered() {
+    let mut s = Story::new();
+    let paid = s.pay();
+    let branch = s.rewind(&[(paid.id, Forgotten::Outcome, Grade::Certain)]);
+    assert_eq!(s.fenced(paid), Some(Forgotten::Outcome));
+    s.write(Event::Remembered {
+        branch,
+        effects: vec![paid.id],
+        at: AT,
+    });
+    assert_eq!(s.fenced(paid), None);
+    assert_eq!(s.lineage.replays_of(paid.id), []);
+}
+
+#[test]
+fn a_restore_of_the_agent_is_one_of_every_thread() {
+    let mut s = Story::new();
+    let main = s.pay();
+    let (thread, branch) = Lineage::first_thread(&s.agent, "a conversation", AT);
+    let other = ThreadId(s.write(thread));
+    let began = BranchId(s.write(branch(other.0)));
+    s.checkpoint("c");
+    let paid = Executed {
+        id: EffectId(Seq(s.next)),
+        branch: began,
+    };
+    s.next += 1;
+    let target = RestoreTarget::Checkpoint("c".into());
+    let opened = s
+        .lineage
+        .restored_whole(&s.agent, &target, Grade::Certain, "told", AT)
+        .unwrap();
+    assert_eq!(opened.len(), 2);
+    for event in opened {
+        s.write(event);
+    }
+    assert_eq!(s.fenced(main), None);
+    let wide = s.lineage.wide(other).unwrap().id;
+    assert!(s.lineage.fenced_elsewhere(wide, paid).is_some());
+    assert!(s.lineage.is_restored_whole(&s.agent));
+    // Replayed into whatever branch, it is consumed for all.
+    s.replay(paid);
+    assert_eq!(s.lineage.fenced_elsewhere(wide, paid), None);
+    // A point in one thread's timeline is a position in the others'.
+    let target = RestoreTarget::Effect(main);
+    let opened = s
+        .lineage
+        .restored_whole(&s.agent, &target, Grade::Certain, "told", AT)
+        .unwrap();
+    for event in opened {
+        s.write(event);
+    }
+    assert_eq!(s.fenced(main), None);
+    let wide = s.lineage.wide(other).unwrap().id;
+    assert!(s.lineage.fenced_elsewhere(wide, paid).is_some());
 }
 
 #[test]

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use super::rule::{Rule, glob};
 use super::units::{Duration, Size};
 use crate::analyzer::LlmSettings;
-use crate::fence::{Rules, SuspectRule, Unmatched};
+use crate::fence::{CompactedRule, Rules, SuspectRule, Unmatched};
 
 /// The whole file. Every key has a default, so an empty file is a valid one.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -41,6 +41,9 @@ pub struct FencePolicy {
     pub unmatched: Unmatched,
     /// An equivalent call where a restore is only suspected: `hold`, `replay` or `forward`.
     pub suspect: SuspectRule,
+    /// An equivalent call of an effect that only a shortened history no longer shows: `hold` or
+    /// `replay`.
+    pub compacted: CompactedRule,
     /// How long the same opening counts as a suspected restore.
     pub suspect_window: Duration,
     /// How long a held call waits for a person before it gets the readable error.
@@ -186,6 +189,7 @@ impl Default for FencePolicy {
             mode: Mode::Enforce,
             unmatched: Unmatched::Forward,
             suspect: SuspectRule::Hold,
+            compacted: CompactedRule::Hold,
             suspect_window: Duration::secs(15 * 60),
             hold_timeout: Duration::secs(20),
             on_restart: OnRestart::Fence,
@@ -200,6 +204,7 @@ impl FencePolicy {
         Rules {
             unmatched: self.unmatched,
             suspect: self.suspect,
+            compacted: self.compacted,
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{AgentName, BranchId, ProcessIdentity, Seq, ThreadId, Timestamp};
+use super::{AgentName, BranchId, EffectId, ProcessIdentity, Seq, ThreadId, Timestamp};
 
 /// One life of an agent.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -71,6 +71,39 @@ pub struct Branch {
     pub note: String,
     /// When it opened.
     pub at: Timestamp,
+    /// What it does not remember, ascending by effect, where a conversation told that to the call:
+    /// then everything else that its thread did before is remembered, and the fork point is only
+    /// the nearest position. None: the fork point tells.
+    #[serde(default)]
+    pub absent: Option<Vec<Absent>>,
+    /// Whether a restore that was noticed from outside its conversation opened it (told, seen in the
+    /// kernel, a restart), as a rule one in each thread of the agent; or a fork of such. What it forgot
+    /// is forgotten by the agent, whichever thread its next call is taken for.
+    #[serde(default)]
+    pub wide: bool,
+}
+
+/// An effect that a branch does not remember.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Absent {
+    /// The effect.
+    pub effect: EffectId,
+    /// What is not remembered of it.
+    pub forgotten: Forgotten,
+    /// How sure that is.
+    pub grade: Grade,
+}
+
+/// What a branch does not remember of an effect in its fenced set.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Forgotten {
+    /// The call itself.
+    Call,
+    /// It remembers the call, but its true outcome never reached it.
+    Outcome,
+    /// Its history was shortened, and no longer shows it.
+    Compacted,
 }
 
 /// Up to where a branch remembers its parent's timeline.

@@ -9,6 +9,7 @@ use http::header::{ACCEPT_ENCODING, CONTENT_ENCODING};
 use tokio::io::{AsyncRead, AsyncReadExt as _};
 
 use super::headers::is_zero_quality;
+use crate::words::Header;
 
 /// The content encodings of a message, in the order they were applied; `identity` left out.
 pub(crate) fn applied(headers: &HeaderMap) -> Vec<String> {
@@ -46,11 +47,24 @@ pub(crate) fn accepted(headers: &HeaderMap, encodings: &[String]) -> bool {
     })
 }
 
+/// A recorded body with its content encoding taken off; none where that fails or gives more than
+/// `bound` bytes. Works in memory and never waits.
+pub async fn decoded_body(headers: &[Header], bytes: &[u8], bound: usize) -> Option<Vec<u8>> {
+    let named = headers.iter().filter(|h| h.is("content-encoding"));
+    let encodings: Vec<String> = named
+        .filter_map(Header::text)
+        .flat_map(|value| value.split(','))
+        .map(|name| name.trim().to_ascii_lowercase())
+        .filter(|name| !name.is_empty() && name != "identity")
+        .collect();
+    decoded(bytes, &encodings, bound).await
+}
+
 /// Takes `encodings` off `bytes`; none where that fails or gives more than `bound` bytes.
 pub(crate) async fn decoded(bytes: &[u8], encodings: &[String], bound: usize) -> Option<Vec<u8>> {
     /// More than any honest message has; each layer costs memory.
     const LAYERS: usize = 3;
-    if encodings.len() > LAYERS {
+    if encodings.len() > LAYERS || encodings.is_empty() && bytes.len() > bound {
         return None;
     }
     let mut bytes = bytes.to_vec();

@@ -4,6 +4,7 @@
 use std::sync::Arc;
 use std::time::SystemTime;
 
+use bytes::Bytes;
 use http::header::ACCEPT_ENCODING;
 use http::uri::Authority;
 use http::{HeaderMap, Method, Response, Uri, Version};
@@ -14,7 +15,7 @@ use super::outlet::Reply;
 use super::replay;
 use super::spool::{Spooled, SpooledBody};
 use super::upstream::{Outgoing, Received, SendError, Upstream};
-use super::{headers, relay};
+use super::{encoding, headers, relay};
 use crate::boundary::connection::Place;
 use crate::boundary::listener::Shared;
 use crate::boundary::mcp;
@@ -279,14 +280,19 @@ pub(crate) async fn run(leg: Arc<Leg>, asked: Asked, mut body: Spooled, reply: R
 pub(crate) async fn plain(
     leg: Arc<Leg>,
     asked: Asked,
-    body: Spooled,
+    mut body: Spooled,
     reply: Reply,
     rpc: Vec<String>,
 ) {
+    let shown = shown(&leg, &asked, &mut body).await;
     let lists = rpc.iter().any(|method| method == "tools/list");
     let begins = rpc.iter().any(|method| method == "initialize");
     let call = leg.call(Request::Http(asked.recorded(&body, rpc)));
-    let ticket = match leg.shared.arbiter.admit(call).await {
+    let admission = match shown {
+        Some(shown) => leg.shared.arbiter.admit_whole(call, shown).await,
+        None => leg.shared.arbiter.admit(call).await,
+    };
+    let ticket = match admission {
         Admission::Forward(ticket) => ticket,
         Admission::Refuse(refusal) => {
             let response = reply.tongue.refuse(&refusal);
@@ -332,6 +338,34 @@ pub(crate) async fn plain(
             learn(&leg, &asked, &recorded).await;
         }
     }
+}
+
+/// The whole body, decoded, where the arbiter wants that of such a request and it can be had.
+async fn shown(leg: &Leg, asked: &Asked, body: &mut Spooled) -> Option<Bytes> {
+    /// The longest histories are some tens of megabytes, pictures included.
+    const BOUND: usize = 64 << 20;
+    let wanted = leg
+        .shared
+        .arbiter
+        .wants_whole(asked.method.as_str(), &asked.url);
+    if !wanted || body.is_open() {
+        return None;
+    }
+    let limits = leg.shared.limits();
+    let memory = &leg.shared.memory;
+    let bytes = match body.in_memory(BOUND, memory, limits.body_idle).await {
+        Ok(bytes) => bytes?,
+        Err(error) => {
+            tracing::warn!("a model request cannot be read whole: {error}");
+            return None;
+        }
+    };
+    let encodings = encoding::applied(&asked.headers);
+    if encodings.is_empty() {
+        return Some(bytes);
+    }
+    let decoded = encoding::decoded(&bytes, &encodings, BOUND).await;
+    decoded.map(Bytes::from)
 }
 
 async fn learn(leg: &Leg, asked: &Asked, recorded: &HttpResponse) {

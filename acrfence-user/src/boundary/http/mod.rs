@@ -15,3 +15,5 @@ pub(super) mod spool;
 pub(super) mod switch;
 pub(super) mod tunnel;
 pub(super) mod upstream;
+
+pub use encoding::decoded_body;

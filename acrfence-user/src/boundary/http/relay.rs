@@ -115,9 +115,11 @@ pub(crate) async fn pass(
     ticket: Box<dyn Ticket>,
     reply: Reply,
     leg: &Leg,
-    reading: Reading,
+    mut reading: Reading,
 ) -> Option<HttpResponse> {
     let limits = leg.shared.limits();
+    let kept = ticket.keeps().unwrap_or(limits.record);
+    reading.bound = reading.bound.max(ticket.keeps().unwrap_or(0));
     let (head, body) = response.into_parts();
     let declared = declared_length(&head, method);
     let effect = ticket.effect();
@@ -173,7 +175,7 @@ pub(crate) async fn pass(
     if let Some(why) = broken {
         let ending = Ending::Broken {
             why: why.clone(),
-            partial: Some(Recorded::Http(bounded(recorded, limits))),
+            partial: Some(Recorded::Http(bounded(recorded, kept))),
         };
         if let Err(error) = ticket.settle(ending).await {
             tracing::error!("the outcome of a call could not be recorded: {error}");
@@ -182,7 +184,7 @@ pub(crate) async fn pass(
         return None;
     }
     let ending = Ending::Response(match (reading.interpret)(&recorded) {
-        Recorded::Http(response) => Recorded::Http(bounded(response, limits)),
+        Recorded::Http(response) => Recorded::Http(bounded(response, kept)),
         other => other,
     });
     if holds {
@@ -271,7 +273,7 @@ impl Held {
 }
 
 /// Cuts what is kept of a body to the recording bound.
-fn bounded(mut response: HttpResponse, limits: &Limits) -> HttpResponse {
-    response.body.kept.truncate(limits.record);
+fn bounded(mut response: HttpResponse, bound: usize) -> HttpResponse {
+    response.body.kept.truncate(bound);
     response
 }

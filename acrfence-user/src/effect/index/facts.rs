@@ -99,7 +99,9 @@ pub fn facts(seen: &Seen<'_>, names: &Names, row_of: RowOf<'_>) -> Result<Vec<Ch
         | Event::HoldOpened { .. }
         | Event::HoldDecided { .. }
         | Event::HoldUsed { .. }
-        | Event::OutcomeLost { .. } => {
+        | Event::OutcomeLost { .. }
+        | Event::Remembered { .. }
+        | Event::Conversed { .. } => {
             let place = seen
                 .loc
                 .map_or_else(Vec::new, |loc| loc_bytes(loc).to_vec());

@@ -74,6 +74,8 @@ pub fn kind_of(event: &Event) -> u8 {
         Event::Observed { .. } => 13,
         Event::HoldUsed { .. } => 14,
         Event::OutcomeLost { .. } => 15,
+        Event::Remembered { .. } => 16,
+        Event::Conversed { .. } => 17,
     }
 }
 
@@ -93,6 +95,10 @@ pub fn kind_name(kind: u8) -> &'static str {
         11 => "hold_opened",
         12 => "hold_decided",
         13 => "observed",
+        14 => "hold_used",
+        15 => "outcome_lost",
+        16 => "remembered",
+        17 => "conversed",
         MARK => "mark",
         _ => "unknown",
     }

@@ -239,7 +239,9 @@ impl Store {
             Event::Resolved { effect, .. } | Event::OutcomeLost { effect, .. } => {
                 self.effect_stays(*effect, None, keep)?
             }
-            Event::Replayed { branch, .. }
+            Event::Conversed { thread, .. } => keep.threads.contains(thread),
+            Event::Remembered { branch, .. }
+            | Event::Replayed { branch, .. }
             | Event::Refused { branch, .. }
             | Event::HoldOpened { branch, .. } => keep.branches.contains(branch),
             Event::Observed {

@@ -246,6 +246,14 @@ impl Store {
                 about.effect = Some(*of);
                 about.at = Some(*at);
             }
+            Event::Remembered { branch, at, .. } => {
+                about.branch = Some(*branch);
+                about.at = Some(*at);
+            }
+            Event::Conversed { thread, agent, .. } => {
+                about.agent = Some(agent.clone());
+                about.thread = Some(*thread);
+            }
             Event::HoldDecided { at, .. } | Event::HoldUsed { at, .. } => about.at = Some(*at),
             Event::Observed { thread, at, .. } => {
                 about.thread = Some(*thread);

@@ -54,6 +54,12 @@ pub fn recognise(method: &str, url: &str, body: &[u8], known_host: bool) -> Opti
     fits(format, path, &body).then_some(ModelTraffic::Conversation(format))
 }
 
+/// Whether a request may be model traffic, by method and URL alone: then its body is worth a look.
+pub fn may_be_model(method: &str, url: &str) -> bool {
+    let path = path_of(url);
+    method == "POST" && (is_side(path) || format_by_path(path).is_some())
+}
+
 fn path_of(url: &str) -> &str {
     let after = url.find("://").map_or(url, |at| &url[at + 3..]);
     let path = after.find('/').map_or("", |at| &after[at..]);

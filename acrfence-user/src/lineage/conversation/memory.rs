@@ -366,6 +366,42 @@ pub enum Delta {
     },
 }
 
+impl Delta {
+    /// The thread that changes.
+    pub fn thread(&self) -> ThreadId {
+        match self {
+            Self::Asked(asked) => asked.thread,
+            Self::Answered { thread, .. }
+            | Self::Summarised { thread, .. }
+            | Self::Tied { thread, .. }
+            | Self::Moved { thread, .. } => *thread,
+        }
+    }
+}
+
+/// Version of the encoding of changes in the journal. A change of an unknown version is not read.
+const CHANGES: u8 = 1;
+
+/// A change as the journal keeps it: a version and CBOR.
+pub fn encode_change(delta: &Delta) -> Vec<u8> {
+    let mut bytes = vec![CHANGES];
+    if let Err(never) = ciborium::into_writer(delta, &mut bytes) {
+        unreachable!("a change always encodes: {never}");
+    }
+    bytes
+}
+
+/// Reads what [`encode_change`] wrote. Errors say in words what cannot be read.
+pub fn decode_change(bytes: &[u8]) -> Result<Delta, String> {
+    match bytes.split_first() {
+        Some((&CHANGES, rest)) => ciborium::from_reader(rest).map_err(|e| e.to_string()),
+        Some((version, _)) => Err(format!(
+            "it has version {version}, this program reads {CHANGES}"
+        )),
+        None => Err("it is empty".into()),
+    }
+}
+
 /// A request that was seen.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Asked {

@@ -46,13 +46,13 @@ mod tests;
 
 pub use attach::{CallSeen, Placement};
 pub use finding::{Attachment, Confidence, Evidence, Finding, Lost, Rewind, Shown};
-pub use format::{Format, ModelTraffic, recognise};
+pub use format::{Format, ModelTraffic, may_be_model, recognise};
 pub use history::{Brought, Called, From, Piece, Reply, Said, Turned, What};
 pub use ids::ProviderId;
 pub use mark::{Kind as MarkKind, Mark, Marker};
 pub use memory::{
     Absence, Asked, CallMemory, Delta, ResultMemory, Strand, StrandMemory, ThreadMemory, Tie,
-    TurnMemory, TurnNo,
+    TurnMemory, TurnNo, decode_change, encode_change,
 };
 pub use observe::{Exchange, Known, Needs, Observed, Outcomes, Seen};
 pub use outcome::shows_outcome;

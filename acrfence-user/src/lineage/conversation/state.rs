@@ -76,6 +76,11 @@ impl Conversations {
         all
     }
 
+    /// Whether the agent has shown any conversation.
+    pub fn knows(&self, agent: &AgentName) -> bool {
+        self.agents.contains_key(agent)
+    }
+
     /// What is remembered of a thread. Serialised, it is its snapshot.
     pub fn thread(&self, id: ThreadId) -> Option<&ThreadMemory> {
         self.threads.get(&id)
