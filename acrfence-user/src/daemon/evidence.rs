@@ -6,8 +6,8 @@ use crate::effect::LogError;
 use crate::fence::{Candidate, Decision, Earlier, HoldReason, Situation, Spent, decide};
 use crate::lineage::{Executed, Fenced, Lineage};
 use crate::words::{
-    AgentName, BranchId, Effect, EffectId, Fingerprint, Grade, Likeness, Seq, Status, ThreadId,
-    ToolCall, ToolKey,
+    AgentName, BranchId, Effect, EffectId, Fingerprint, Grade, HoldId, Likeness, Seq, Status,
+    ThreadId, ToolCall, ToolKey,
 };
 
 /// A decision with what is needed to tell of it.
@@ -250,11 +250,19 @@ impl Gathered {
 }
 
 /// Whether a new call is the same as one that was held before.
-pub(super) fn same_call(inner: &Inner, held: &ToolCall, call: &ToolCall, place: Place) -> bool {
+///
+/// What the agent was told after the hold began says nothing of where the held call's values came
+/// from: it shows its own call to its model as soon as it was refused.
+pub(super) fn same_call(
+    inner: &Inner,
+    (hold, held): (HoldId, &ToolCall),
+    call: &ToolCall,
+    place: Place,
+) -> bool {
     let provenance = LogProvenance {
         inner,
         threads: threads_of(inner, place.thread, &call.origin.agent),
-        before: Seq(u64::MAX),
+        before: hold.0,
     };
     let evidence = Evidence {
         provenance: &provenance,

@@ -755,7 +755,7 @@ impl Pipeline {
             .lock()
             .decided(&self.whose(call, place), effect);
         held.into_iter()
-            .find(|(_, _, earlier)| evidence::same_call(&self.0, earlier, call, place))
+            .find(|(id, _, earlier)| evidence::same_call(&self.0, (*id, earlier), call, place))
             .map(|(id, decision, _)| (id, decision))
     }
 
@@ -775,7 +775,7 @@ impl Pipeline {
             .undecided(&self.whose(call, place), effect);
         if let Some((id, _)) = open
             .into_iter()
-            .find(|(_, earlier)| evidence::same_call(&self.0, earlier, call, place))
+            .find(|(id, earlier)| evidence::same_call(&self.0, (*id, earlier), call, place))
         {
             return Ok(id);
         }
