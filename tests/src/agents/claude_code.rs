@@ -64,6 +64,11 @@ pub(super) fn live(setting: &Setting<'_>, restore: Restore) -> Result<Vec<Ended>
             resume(&[FIRST, "--resume-session-at", at, "--fork-session"])?
         }
         Restore::WholeHistory => resume(&[FIRST])?,
+        Restore::AskedAgain => {
+            let arguments = ["--resume", FIRST];
+            let command = claude(setting, setting.scenario.prompt(), &arguments)?;
+            setting.run("the resumed agent", command)?
+        }
         other => bail!("Claude Code has no restore of the kind {other:?}"),
     };
     Ok(vec![ended, again])

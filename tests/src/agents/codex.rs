@@ -45,6 +45,10 @@ pub(super) fn live(setting: &Setting<'_>, restore: Restore) -> Result<Vec<Ended>
             cut(&file, &lines[..=act + result])?;
         }
         Restore::WholeHistory => {}
+        Restore::AskedAgain => {
+            let command = codex(setting, &["resume", "--last", setting.scenario.prompt()])?;
+            return Ok(vec![ended, setting.run("the resumed agent", command)?]);
+        }
         other => bail!("Codex has no restore of the kind {other:?}"),
     }
     Ok(vec![ended, resume()?])

@@ -88,6 +88,8 @@ pub enum Restore {
     RewindFork,
     /// It resumes with its whole history; nothing is forgotten.
     WholeHistory,
+    /// It resumes with its whole history, and the user asks for the same again.
+    AskedAgain,
     /// LangGraph: an older checkpoint is invoked.
     TimeTravel,
     /// LangGraph: a crash with `durability="exit"`, which saves nothing before the end.
@@ -110,6 +112,7 @@ impl Restore {
             Self::Killed => "killed",
             Self::RewindFork => "rewind_fork",
             Self::WholeHistory => "whole_history",
+            Self::AskedAgain => "asked_again",
             Self::TimeTravel => "time_travel",
             Self::ExitCrash => "exit_crash",
             Self::Newest => "newest",
@@ -180,8 +183,16 @@ impl Agent {
     pub fn restores(self) -> &'static [Restore] {
         use Restore::*;
         match self {
-            Self::ClaudeCode => &[None, Cut, CutAfter, Killed, RewindFork, WholeHistory],
-            Self::Codex => &[None, Cut, CutAfter, Killed, WholeHistory],
+            Self::ClaudeCode => &[
+                None,
+                Cut,
+                CutAfter,
+                Killed,
+                RewindFork,
+                WholeHistory,
+                AskedAgain,
+            ],
+            Self::Codex => &[None, Cut, CutAfter, Killed, WholeHistory, AskedAgain],
             Self::LangGraph => &[None, TimeTravel, ExitCrash, Newest],
             Self::GoogleAdk
             | Self::OpenAiAgents

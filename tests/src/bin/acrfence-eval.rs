@@ -95,7 +95,9 @@ impl Arguments {
             }
         }
         cells.retain(|cell| {
-            among(&self.scenario, &cell.scenario.name().to_owned())
+            // What is about a life without a restore has no other cells.
+            (!cell.scenario.is_control() || cell.restore == Restore::None)
+                && among(&self.scenario, &cell.scenario.name().to_owned())
                 && among(&self.agent, &cell.agent)
                 && among(&self.restore, &cell.restore)
                 && among(&self.transport, &cell.transport)

@@ -5,6 +5,7 @@
 pub mod report;
 pub mod table;
 
+use std::collections::BTreeSet;
 use std::path::Path;
 
 use anyhow::{Context as _, Result};
@@ -99,7 +100,7 @@ pub struct Trial {
     pub lived: Lived,
     /// By what the daemon noticed a restore, for each branch that it opened.
     pub noticed_by: Vec<String>,
-    /// Whether the daemon says that it knows the fork point to the call.
+    /// Whether what a conversation was found to have forgotten is the action and nothing else.
     pub exact: Option<bool>,
     /// Milliseconds between the model's last order to act and its next request.
     pub act_ms: Option<f64>,
@@ -112,19 +113,19 @@ pub struct Trial {
 impl Cell {
     /// Effects that are meant: what happens although nothing goes wrong.
     pub fn meant(&self) -> usize {
-        // It sees what it did and does it again; that is its own decision.
-        if self.restore == Restore::WholeHistory {
-            2
-        } else {
-            1
-        }
+        let lives = match self.restore {
+            // It sees what it did and does it again; that is its own decision, or the user's.
+            Restore::WholeHistory | Restore::AskedAgain => 2,
+            _ => 1,
+        };
+        lives * self.scenario.meant()
     }
 
     /// Whether nothing is forgotten, so that nothing may be stopped.
     pub fn is_control(&self) -> bool {
         matches!(
             self.restore,
-            Restore::None | Restore::CutAfter | Restore::WholeHistory
+            Restore::None | Restore::CutAfter | Restore::WholeHistory | Restore::AskedAgain
         )
     }
 
@@ -132,13 +133,19 @@ impl Cell {
     pub fn lacks(&self) -> Option<&'static str> {
         let redirected = self.scenario.redirects() && self.restore != Restore::None;
         match (self.agent, self.restore) {
+            (agent, _)
+                if self.scenario == Scenario::Overloaded
+                    && !matches!(agent, Agent::ClaudeCode | Agent::Codex) =>
+            {
+                Some("our program around the framework sends no request twice")
+            }
             (Agent::CrewAi, _) if redirected => {
                 Some("`replay` runs recorded tasks again and takes no new words")
             }
             (_, Restore::Newest) if redirected => {
                 Some("what resumes between order and action takes no new words")
             }
-            (_, Restore::WholeHistory | Restore::CutAfter) if redirected => {
+            (_, Restore::WholeHistory | Restore::CutAfter | Restore::AskedAgain) if redirected => {
                 Some("it remembers that the approval is spent")
             }
             _ => None,
@@ -207,7 +214,8 @@ impl Cell {
         };
         if let Some(fence) = &fence {
             let tree = fence.ask(&["tree", NAME])?;
-            (trial.noticed_by, trial.exact) = noticed(&tree);
+            let acts = acts(&fence.effects(NAME)?, self.scenario);
+            (trial.noticed_by, trial.exact) = noticed(&tree, &acts);
             let plain = [&["tree", NAME][..], &["effects"], &["status"]];
             for question in plain {
                 trial.said += &fence.say(question)?;
@@ -227,25 +235,48 @@ fn act_ms(seen: &[Seen], act: &str) -> Option<f64> {
     Some(answered.as_secs_f64() * 1000.0)
 }
 
-/// Causes of the branches that were opened after the first, and whether all their fork points are
-/// exact.
-fn noticed(tree: &[Value]) -> (Vec<String>, Option<bool>) {
+/// By what each restore was noticed, as the branches tell; and, where a conversation told, whether what
+/// it does not remember is `acts`, to the call.
+fn noticed(tree: &[Value], acts: &BTreeSet<u64>) -> (Vec<String>, Option<bool>) {
     let threads = tree.iter().filter_map(|tree| tree["threads"].as_array());
-    let branches: Vec<&Value> = threads
+    let branches = threads
         .flatten()
         .filter_map(|thread| thread["branches"].as_array())
         .flatten()
         .map(|branch| &branch["branch"])
-        .filter(|branch| branch["cause"] != "start")
-        .collect();
-    let exact = branches.iter().map(|branch| branch["exact"] == true);
-    let exact = exact.reduce(|all, one| all && one);
-    let causes = branches.iter().map(|branch| {
-        let cause = branch["cause"].as_str().unwrap_or("unknown");
-        match branch["signal"].as_str() {
-            Some(signal) => format!("{cause}: {signal}"),
-            None => cause.to_owned(),
+        .filter(|branch| branch["cause"] == "restore");
+    let (mut signals, mut exact) = (Vec::new(), None);
+    for branch in branches {
+        let grade = branch["grade"].as_str().unwrap_or("unknown");
+        let note = branch["note"].as_str().unwrap_or_default();
+        let signal = match branch["wide"] == true {
+            true if note.starts_with("restarted") => "restart",
+            true => "told or kernel",
+            false => "conversation",
+        };
+        signals.push(format!("{signal}, {grade}"));
+        if let Some(absent) = branch["absent"].as_array() {
+            let ids: BTreeSet<u64> = absent.iter().filter_map(|one| id(&one["effect"])).collect();
+            exact = Some(exact.unwrap_or(true) && ids == *acts);
         }
-    });
-    (causes.collect(), exact)
+    }
+    (signals, exact)
+}
+
+/// Effects whose request is the irreversible one.
+fn acts(effects: &[Value], scenario: Scenario) -> BTreeSet<u64> {
+    let acts = |effect: &&Value| {
+        let what = effect.to_string();
+        what.contains(scenario.act()) || what.contains(scenario.act_path())
+    };
+    let all = effects.iter().filter(acts);
+    all.filter_map(|effect| id(&effect["id"])).collect()
+}
+
+/// `e17`, or 17.
+fn id(value: &Value) -> Option<u64> {
+    match value {
+        Value::String(text) => text.trim_start_matches('e').parse().ok(),
+        other => other.as_u64(),
+    }
 }

@@ -11,7 +11,7 @@ mod ollama;
 mod responses;
 pub mod script;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::convert::Infallible;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
@@ -64,6 +64,8 @@ struct Memory {
     kept: HashMap<String, Vec<Value>>,
     /// Items that the provider keeps, by id.
     items: HashMap<String, Value>,
+    /// Requests that an overloaded provider has refused once.
+    refused: HashSet<String>,
 }
 
 impl Model {
@@ -85,6 +87,7 @@ impl Model {
                 seen: Vec::new(),
                 kept: HashMap::new(),
                 items: HashMap::new(),
+                refused: HashSet::new(),
             }),
         });
         let router = Router::new()
@@ -144,6 +147,10 @@ impl Mind {
             return refuse("the body is no JSON");
         };
         let mut memory = self.lock();
+        if self.script.flaky && memory.refused.insert(body.to_string()) {
+            let problem = json!({"error": {"type": "overloaded_error", "message": "Overloaded"}});
+            return (StatusCode::SERVICE_UNAVAILABLE, Json(problem)).into_response();
+        }
         let asked = read(&body, &mut memory);
         let reply = asked
             .as_ref()

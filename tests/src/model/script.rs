@@ -186,6 +186,8 @@ pub struct Script {
     pub asks: Vec<Ask>,
     /// What it takes into account.
     pub heed: Heed,
+    /// Whether the provider is overloaded at first, whatever it is asked.
+    pub flaky: bool,
 }
 
 impl Script {
@@ -228,10 +230,13 @@ impl Script {
                 .iter()
                 .rposition(|entry| matches!(entry, Entry::User(_)))?,
         };
-        ask.steps.iter().find(|step| {
+        // Steps with the same tool are as many calls.
+        ask.steps.iter().enumerate().find_map(|(n, step)| {
             let shown = if step.once { 0 } else { since };
-            let mut entries = asked.history[shown..].iter();
-            !entries.any(|entry| step.is_done_by(entry))
+            let entries = asked.history[shown..].iter();
+            let done = entries.filter(|entry| step.is_done_by(entry)).count();
+            let same = ask.steps[..n].iter().filter(|one| one.tool == step.tool);
+            (done <= same.count()).then_some(step)
         })
     }
 }
@@ -249,4 +254,94 @@ fn shell(name: &str) -> Option<&'static str> {
         "exec_command" => "cmd",
         _ => return None,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn script(steps: &[&'static str], heed: Heed) -> Script {
+        let step = |tool: &&'static str| Step::new(tool, |_, hand| vec![("ref".into(), hand.key().into())]);
+        Script {
+            asks: vec![Ask {
+                words: "pay".into(),
+                steps: steps.iter().map(step).collect(),
+            }],
+            heed,
+            flaky: false,
+        }
+    }
+
+    fn next(script: &Script, history: &[Entry]) -> Option<String> {
+        let tools = ["mcp__bank__look", "mcp__bank__transfer"].map(|name| Tool {
+            name: name.into(),
+            namespace: None,
+        });
+        let asked = Asked {
+            tools: tools.into(),
+            history: history.to_vec(),
+            stream: false,
+        };
+        match script.reply(&asked, &mut Hand::new(1)) {
+            Reply::Call(call) => Some(call.tool.name),
+            Reply::Text(_) => None,
+        }
+    }
+
+    fn user(text: &str) -> Entry {
+        Entry::User(text.into())
+    }
+
+    fn result(tool: &str, text: &str) -> Entry {
+        Entry::Result {
+            tool: tool.into(),
+            arguments: json!({}),
+            text: text.into(),
+        }
+    }
+
+    #[test]
+    fn what_the_history_shows_is_not_done_again() {
+        let script = script(&["look", "transfer"], Heed::History);
+        let mut history = vec![user("pay")];
+        assert_eq!(next(&script, &history).as_deref(), Some("mcp__bank__look"));
+        history.push(result("mcp__bank__look", "10"));
+        assert_eq!(next(&script, &history).as_deref(), Some("mcp__bank__transfer"));
+        // A restored agent that is told to go on.
+        history.push(user("continue"));
+        assert_eq!(next(&script, &history).as_deref(), Some("mcp__bank__transfer"));
+        history.push(result("mcp__bank__transfer", "booked"));
+        assert_eq!(next(&script, &history), None);
+        history.push(user("pay"));
+        assert_eq!(next(&script, &history).as_deref(), Some("mcp__bank__look"));
+    }
+
+    #[test]
+    fn a_call_without_its_outcome_is_made_again() {
+        let script = script(&["transfer"], Heed::History);
+        let history = [user("pay"), result("transfer", "aborted by user"), user("continue")];
+        assert_eq!(next(&script, &history).as_deref(), Some("mcp__bank__transfer"));
+    }
+
+    #[test]
+    fn two_equal_steps_are_two_calls() {
+        let script = script(&["transfer", "transfer"], Heed::History);
+        let mut history = vec![user("pay")];
+        for _ in 0..2 {
+            assert_eq!(next(&script, &history).as_deref(), Some("mcp__bank__transfer"));
+            history.push(result("transfer", "booked"));
+        }
+        assert_eq!(next(&script, &history), None);
+    }
+
+    #[test]
+    fn one_that_heeds_nothing_acts_at_every_word() {
+        let script = script(&["transfer"], Heed::Nothing);
+        let mut history = vec![user("pay"), result("transfer", "booked")];
+        assert_eq!(next(&script, &history), None);
+        history.push(user("thank you"));
+        assert_eq!(next(&script, &history).as_deref(), Some("mcp__bank__transfer"));
+    }
 }
