@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+use rustix::process::{Pid, PidfdFlags, Signal, kill_process_group, pidfd_open, pidfd_send_signal};
 
 /// Longer than anything takes here on a busy machine; a test that reaches it has failed.
 pub const PATIENCE: Duration = Duration::from_secs(60);
@@ -151,6 +151,17 @@ impl Running {
         self.child
             .kill()
             .with_context(|| format!("killing {}", self.name))?;
+        self.child.wait()?;
+        Ok(())
+    }
+
+    /// `kill -9` of its whole process group, of which it must be the leader, and waits until it is gone.
+    pub fn kill_group(&mut self) -> Result<()> {
+        // Not waited for yet, so the pid is still this child's.
+        let group = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw);
+        let group = group.with_context(|| format!("{} has no pid", self.name))?;
+        kill_process_group(group, Signal::KILL)
+            .with_context(|| format!("killing the process group of {}", self.name))?;
         self.child.wait()?;
         Ok(())
     }

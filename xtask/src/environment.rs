@@ -7,15 +7,27 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context as _, Result, bail, ensure};
 
+use crate::agents;
 use crate::build::{succeed, workspace};
 use crate::toolchain::{cache_dir, is_root, output};
 
-/// Nothing to choose.
-#[derive(clap::Args)]
-pub struct Options {}
+/// What to install besides the clients.
+#[derive(clap::Args, Default)]
+pub struct Options {
+    /// Real agents as well, by the names of the folders in `tests/agents`, or `all`.
+    #[arg(long, value_delimiter = ',', value_name = "NAMES")]
+    agents: Vec<String>,
+}
+
+impl Options {
+    /// The clients, and these agents.
+    pub fn with_agents(agents: Vec<String>) -> Self {
+        Self { agents }
+    }
+}
 
 /// Installs the clients that are missing, and says what it installs.
-pub fn run(_: &Options) -> Result<()> {
+pub fn run(options: &Options) -> Result<()> {
     debian_packages()?;
     let clients = clients()?;
     fs::create_dir_all(&clients).with_context(|| format!("cannot create {}", clients.display()))?;
@@ -26,7 +38,13 @@ pub fn run(_: &Options) -> Result<()> {
     for requirements in requirements()? {
         python_environment(&clients, &requirements)?;
     }
-    Ok(())
+    let all = options.agents.iter().any(|name| name == "all");
+    let agents = if all {
+        agents::names()?
+    } else {
+        options.agents.clone()
+    };
+    agents::install(&clients, &agents)
 }
 
 /// Where the clients are installed; `ACRFENCE_CLIENTS` moves it.
@@ -39,7 +57,7 @@ pub fn clients() -> Result<PathBuf> {
 
 /// The system's own Python: another one in PATH may be a wrapper of a version manager, which is one
 /// more process than the tests mean.
-const PYTHON: &str = "/usr/bin/python3";
+pub const PYTHON: &str = "/usr/bin/python3";
 
 /// A program, what proves that it is good enough, and the Debian package that brings it.
 const PROGRAMS: [(&str, &[&str], &str, &str); 10] = [
