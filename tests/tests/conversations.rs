@@ -291,3 +291,19 @@ fn a_restart_without_its_conversation_is_held_as_before() -> Result<()> {
     assert_eq!(world.bank.payments(), 1);
     Ok(())
 }
+
+/// What a program does beside its conversation is explained by no model request.
+#[test]
+fn an_errand_that_no_conversation_explains_is_held_after_a_restart() -> Result<()> {
+    let world = World::new("[fence]\nhold_timeout = \"1s\"\n")?;
+    world.live(&["--say", "pay alice 100", "--errand", "bob"])?;
+    assert_eq!(world.bank.payments(), 2);
+    let again = world.live(&["--say", "Anything else?", "--errand", "bob"])?;
+    let errand = again.stdout.lines().find(|line| line.starts_with("errand"));
+    assert!(
+        errand.is_some_and(|line| line.starts_with("errand 409")),
+        "{again:?}"
+    );
+    assert_eq!(world.bank.payments(), 2);
+    Ok(())
+}
