@@ -6,6 +6,7 @@ mod completions;
 mod daemon;
 mod doctor;
 mod effects;
+mod hooks;
 pub mod judge;
 mod log;
 pub mod mcp;
@@ -100,6 +101,7 @@ enum Command {
     Ca(ca::Ca),
     /// Look after the effect log.
     Log(log::Log),
+    Hooks(hooks::Hooks),
     /// Compare recorded and new calls from a file. Needs no daemon and no root.
     Judge(judge::JudgeArgs),
     /// Say what this machine gives and what is lost without it. Needs root, no daemon.
@@ -152,6 +154,7 @@ async fn answer(global: Global, command: Command) -> anyhow::Result<()> {
         Command::Show(args) => effects::show(&client, &global, args).await,
         Command::Explain(args) => effects::explain(&client, &global, args).await,
         Command::Tree(args) => tree::tree(&client, &global, args).await,
+        Command::Hooks(args) => args.run(&client, &global).await,
         Command::Checkpoint(args) => restore::checkpoint(&client, &global, args).await,
         Command::Restored(args) => restore::restored(&client, &global, args).await,
         Command::Fork(args) => restore::fork(&client, &global, args).await,

@@ -186,6 +186,13 @@ pub struct Attached {
     pub environment: Vec<(String, String)>,
 }
 
+/// `GET /v1/self`: the agent whose process asks.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Myself {
+    /// Its name.
+    pub agent: AgentName,
+}
+
 /// `POST /v1/agents/NAME/checkpoints`.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
