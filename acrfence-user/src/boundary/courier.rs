@@ -81,7 +81,9 @@ impl LegCourier<'_> {
     async fn carry_mcp(&self, question: &McpRequest, within: Duration) -> Result<Response, Ending> {
         let until = Instant::now() + within;
         if self.asked.method != Method::POST || mcp::server_of(&self.asked.url) != question.server {
-            return Err(not_sent("this connection does not lead to the server that is to be asked"));
+            return Err(not_sent(
+                "this connection does not lead to the server that is to be asked",
+            ));
         }
         let text = tool_call(question, self.meta)
             .ok_or_else(|| not_sent("the question's arguments do not read"))?;
@@ -102,9 +104,7 @@ impl LegCourier<'_> {
         }
         let body = Spooled::whole(Bytes::from(text));
         let target = self.asked.uri.clone();
-        let received = self
-            .send(Method::POST, target, fields, body, until)
-            .await?;
+        let received = self.send(Method::POST, target, fields, body, until).await?;
         let (head, body) = received.response.into_parts();
         if !head.status.is_success() {
             return Err(unclear(&format!("the server answered {}", head.status)));
@@ -211,10 +211,7 @@ fn field_map(fields: &[Header]) -> Option<HeaderMap> {
 }
 
 /// A body to its end, kept up to a bound.
-async fn read(
-    mut body: Incoming,
-    bound: usize,
-) -> Result<(crate::words::Body, HeaderMap), Ending> {
+async fn read(mut body: Incoming, bound: usize) -> Result<(crate::words::Body, HeaderMap), Ending> {
     let mut recorder = Recorder::new(bound, None);
     let mut trailers = HeaderMap::new();
     while let Some(frame) = body.frame().await {
@@ -241,7 +238,9 @@ async fn read_answer(
         let ended = frame.is_none();
         if let Some(frame) = frame {
             let frame = frame.map_err(|e| unclear(&format!("the answer broke off: {e}")))?;
-            let Ok(data) = frame.into_data() else { continue };
+            let Ok(data) = frame.into_data() else {
+                continue;
+            };
             text.extend_from_slice(&data);
         }
         if text.len() > bound {

@@ -260,7 +260,10 @@ fn unsealed(inner: &Inner, question: &Request, live: &Request) -> Result<Request
                 credential::unseal(&mcp.headers, &own.headers, key).ok_or_else(missing)?;
             let is_new = |field: &&crate::words::Header| {
                 credential::is_secret_header(&field.name)
-                    && !mcp.headers.iter().any(|h| h.is(&field.name) && h.value == field.value)
+                    && !mcp
+                        .headers
+                        .iter()
+                        .any(|h| h.is(&field.name) && h.value == field.value)
             };
             if own.headers.iter().any(|field| is_new(&field)) {
                 return Err(missing());

@@ -39,23 +39,19 @@ impl Daemon {
                 why: row.why,
                 since: row.ended.unwrap_or(row.at),
             });
-        let holds = self
-            .holds(peer)
-            .into_iter()
-            .take(MOST)
-            .map(|hold| Waiting {
-                kind: "hold".into(),
-                next: vec![
-                    format!("acrfence approve {} --as replay", hold.id),
-                    format!("acrfence approve {} --as forward", hold.id),
-                    format!("acrfence deny {}", hold.id),
-                ],
-                id: hold.id.to_string(),
-                agent: hold.agent,
-                key: hold.key,
-                why: format!("{} ({})", hold.why, hold.effect),
-                since: hold.at,
-            });
+        let holds = self.holds(peer).into_iter().take(MOST).map(|hold| Waiting {
+            kind: "hold".into(),
+            next: vec![
+                format!("acrfence approve {} --as replay", hold.id),
+                format!("acrfence approve {} --as forward", hold.id),
+                format!("acrfence deny {}", hold.id),
+            ],
+            id: hold.id.to_string(),
+            agent: hold.agent,
+            key: hold.key,
+            why: format!("{} ({})", hold.why, hold.effect),
+            since: hold.at,
+        });
         let mut waiting: Vec<Waiting> = effects.chain(holds).collect();
         waiting.sort_by_key(|w| w.since);
         Ok(waiting)

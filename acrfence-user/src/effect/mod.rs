@@ -126,7 +126,8 @@ pub trait EffectLog: Send + Sync + 'static {
     /// Effects that records behind `after` began or changed, in order, and up to where that is all: each
     /// as it was then, or, for records of long ago, as it is now; a text is looked for in what is recorded
     /// now. `limit`, `after` and the order of the filter do not count.
-    fn changes(&self, after: Seq, filter: &EffectFilter) -> Result<(Vec<EffectRow>, Seq), LogError>;
+    fn changes(&self, after: Seq, filter: &EffectFilter)
+    -> Result<(Vec<EffectRow>, Seq), LogError>;
 
     /// Effects that are still `prepared`, oldest first: at start, those a dead daemon left.
     fn unsettled(&self) -> Result<Vec<EffectId>, LogError>;

@@ -132,7 +132,10 @@ impl Query {
             }
             _ => {}
         }
-        let mut names_it = self.url.as_ref().is_some_and(|url| url.places().count() > 0);
+        let mut names_it = self
+            .url
+            .as_ref()
+            .is_some_and(|url| url.places().count() > 0);
         for value in self.arguments.values() {
             names_it |= Template::in_value(value)?;
         }
@@ -156,10 +159,14 @@ impl Query {
                 && texts.fold(false, |any, text| any | (text.places().count() > 0));
         }
         let pointers = [&self.response, &self.happened.json];
-        let pointers = pointers.into_iter().chain(self.did_not_happen.iter().map(|t| &t.json));
+        let pointers = pointers
+            .into_iter()
+            .chain(self.did_not_happen.iter().map(|t| &t.json));
         for pointer in pointers.flatten() {
             if !(pointer.is_empty() || pointer.starts_with('/')) {
-                return Err(format!("`{pointer}` is no JSON pointer: it begins with `/`"));
+                return Err(format!(
+                    "`{pointer}` is no JSON pointer: it begins with `/`"
+                ));
             }
         }
         if !names_it {

@@ -314,7 +314,9 @@ fn reread(response: Response) -> Finding {
     let said = brief(&response);
     match crate::fence::outcome_of(Ending::Response(response)) {
         Outcome::Completed(response) if is_success => Finding::Happened(response),
-        _ => Finding::Unknown(format!("the answer ({said}) may be about the second time only")),
+        _ => Finding::Unknown(format!(
+            "the answer ({said}) may be about the second time only"
+        )),
     }
 }
 

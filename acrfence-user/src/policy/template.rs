@@ -228,7 +228,9 @@ fn scalar(value: &Value, place: &Place) -> Result<String, String> {
         // A fraction or a very long number may not be what was written.
         Value::Number(number) if !number.is_f64() => Ok(number.to_string()),
         Value::Bool(bool) => Ok(bool.to_string()),
-        _ => Err(format!("`{place}` of the original request is no text or whole number")),
+        _ => Err(format!(
+            "`{place}` of the original request is no text or whole number"
+        )),
     }
 }
 

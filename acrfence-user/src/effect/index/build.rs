@@ -510,8 +510,5 @@ fn not_rows() -> IndexFault {
 }
 
 fn is_sealed(key: &[u8]) -> bool {
-    matches!(
-        key.first(),
-        Some(&key::ROWS | &key::NAME | &key::LINEAGE)
-    )
+    matches!(key.first(), Some(&key::ROWS | &key::NAME | &key::LINEAGE))
 }

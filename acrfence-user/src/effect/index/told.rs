@@ -101,13 +101,18 @@ impl Index {
         use std::ops::Bound::Excluded;
         let mut places = Vec::new();
         let end = key::behind(prefix);
-        self.scan(Excluded(behind), Excluded(&end), false, &mut |key, value| {
-            if places.len() == limit {
-                return ControlFlow::Break(());
-            }
-            places.push((Seq(key::last_number(key)), loc_of(value)));
-            ControlFlow::Continue(())
-        })?;
+        self.scan(
+            Excluded(behind),
+            Excluded(&end),
+            false,
+            &mut |key, value| {
+                if places.len() == limit {
+                    return ControlFlow::Break(());
+                }
+                places.push((Seq(key::last_number(key)), loc_of(value)));
+                ControlFlow::Continue(())
+            },
+        )?;
         Ok(places)
     }
 

@@ -242,7 +242,11 @@ impl EffectLog for Store {
         self.events(self.index.history(effect)?)
     }
 
-    fn changes(&self, after: Seq, filter: &EffectFilter) -> Result<(Vec<EffectRow>, Seq), LogError> {
+    fn changes(
+        &self,
+        after: Seq,
+        filter: &EffectFilter,
+    ) -> Result<(Vec<EffectRow>, Seq), LogError> {
         let (mut rows, reached) = match self.index.changes(after, filter) {
             Some(changes) => (changes.rows, changes.reached),
             None => self.changes_in_journal(after, filter)?,

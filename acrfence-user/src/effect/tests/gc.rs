@@ -71,7 +71,10 @@ struct World {
 
 impl World {
     fn write(&mut self, event: Event) -> Seq {
-        let seq = self.runtime.block_on(self.store.append(event.clone())).unwrap();
+        let seq = self
+            .runtime
+            .block_on(self.store.append(event.clone()))
+            .unwrap();
         self.lineage.apply(seq, &event.at_position(seq));
         seq
     }
@@ -125,7 +128,10 @@ impl World {
                     outcome,
                     at,
                     harvest: Harvest {
-                        issued: (*end == 3).then(|| samples::fingerprint(n % 4)).into_iter().collect(),
+                        issued: (*end == 3)
+                            .then(|| samples::fingerprint(n % 4))
+                            .into_iter()
+                            .collect(),
                         values: vec![100 + u64::from(n % 5)],
                     },
                 };
@@ -151,7 +157,9 @@ impl World {
                     _ => RestoreTarget::Unknown,
                 };
                 let agent = samples::agent(0);
-                let made = self.lineage.restored(&agent, thread, &target, Grade::Certain, "", at);
+                let made = self
+                    .lineage
+                    .restored(&agent, thread, &target, Grade::Certain, "", at);
                 if let Ok(event) = made {
                     self.write(event);
                 }
@@ -163,13 +171,25 @@ impl World {
                 }
             }
             Act::Replay { effect: of } => {
-                let Some((effect, thread, _)) = effect(of) else { return };
+                let Some((effect, thread, _)) = effect(of) else {
+                    return;
+                };
                 let branch = self.current(thread);
                 let call = Box::new(samples::call(n, 1, "again"));
-                self.write(Event::Replayed { effect, branch, call, at });
+                self.write(Event::Replayed {
+                    effect,
+                    branch,
+                    call,
+                    at,
+                });
             }
-            Act::Hold { effect: of, decided } => {
-                let Some((effect, thread, _)) = effect(of) else { return };
+            Act::Hold {
+                effect: of,
+                decided,
+            } => {
+                let Some((effect, thread, _)) = effect(of) else {
+                    return;
+                };
                 let event = Event::HoldOpened {
                     branch: self.current(thread),
                     effect,
@@ -181,12 +201,19 @@ impl World {
                 let hold = HoldId(self.write(event));
                 if *decided {
                     let decision = HoldDecision::Forward;
-                    self.write(Event::HoldDecided { hold, decision, by: "uid 0".into(), at });
+                    self.write(Event::HoldDecided {
+                        hold,
+                        decision,
+                        by: "uid 0".into(),
+                        at,
+                    });
                     self.write(Event::HoldUsed { hold, at });
                 }
             }
             Act::Refuse { effect: of } => {
-                let Some((effect, thread, _)) = effect(of) else { return };
+                let Some((effect, thread, _)) = effect(of) else {
+                    return;
+                };
                 let event = Event::Refused {
                     branch: self.current(thread),
                     call: Box::new(samples::call(n, 1, "other")),
@@ -203,18 +230,34 @@ impl World {
                 };
                 self.write(event);
             }
-            Act::Resolve { effect: of, happened } => {
-                let Some((effect, _, _)) = effect(of) else { return };
+            Act::Resolve {
+                effect: of,
+                happened,
+            } => {
+                let Some((effect, _, _)) = effect(of) else {
+                    return;
+                };
                 let resolution = if *happened {
                     Resolution::Happened(samples::response(n, "resolved"))
                 } else {
                     Resolution::DidNotHappen
                 };
-                self.write(Event::Resolved { effect, resolution, by: "uid 0".into(), at });
+                self.write(Event::Resolved {
+                    effect,
+                    resolution,
+                    by: "uid 0".into(),
+                    at,
+                });
             }
             Act::Lose { effect: of } => {
-                let Some((effect, _, _)) = effect(of) else { return };
-                self.write(Event::OutcomeLost { effect, why: "hung up".into(), at });
+                let Some((effect, _, _)) = effect(of) else {
+                    return;
+                };
+                self.write(Event::OutcomeLost {
+                    effect,
+                    why: "hung up".into(),
+                    at,
+                });
             }
         }
     }
@@ -265,24 +308,39 @@ fn needed(
     };
     for thread in live {
         for tool in (0..3).map(|n| ToolKey(format!("tool-{n}"))) {
-            needed.candidates.push(store.candidates(*thread, &tool, Seq(u64::MAX)).unwrap());
+            needed
+                .candidates
+                .push(store.candidates(*thread, &tool, Seq(u64::MAX)).unwrap());
         }
         for value in (0..3).chain(100..105).chain(200..205) {
             needed.seen.push(store.first_seen(*thread, value).unwrap());
         }
     }
-    for (id, thread, branch) in effects.iter().filter(|(_, thread, _)| live.contains(thread)) {
-        needed.effects.push(store.effect(*id).unwrap().expect("an effect of a live thread"));
+    for (id, thread, branch) in effects
+        .iter()
+        .filter(|(_, thread, _)| live.contains(thread))
+    {
+        needed.effects.push(
+            store
+                .effect(*id)
+                .unwrap()
+                .expect("an effect of a live thread"),
+        );
         needed.history.push(store.history(*id).unwrap());
         for (of, _) in branches.iter().filter(|(_, of)| of == thread) {
-            let executed = Executed { id: *id, branch: *branch };
+            let executed = Executed {
+                id: *id,
+                branch: *branch,
+            };
             needed.forgotten.push(lineage.fenced(*of, executed));
         }
     }
     // Of a credential, what a verdict in these threads looks at: where it was issued in them, and
     // which of their effects presented it.
     let lives = |id: &EffectId| {
-        effects.iter().any(|(of, thread, _)| of == id && live.contains(thread))
+        effects
+            .iter()
+            .any(|(of, thread, _)| of == id && live.contains(thread))
     };
     for fingerprint in (0..5).map(samples::fingerprint) {
         let mut history = store.credential(fingerprint).unwrap();
@@ -301,7 +359,7 @@ fn needed(
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 32, max_shrink_iters: 300, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 16, max_shrink_iters: 300, ..ProptestConfig::default() })]
 
     #[test]
     fn gc_never_removes_what_a_live_branch_may_need(
