@@ -14,7 +14,7 @@ use anyhow::{Context as _, Result, ensure};
 
 const POLICY: &str = "[fence]\nhold_timeout = \"1s\"\n[boundary]\nrecord_bound = \"32MiB\"\n";
 /// More than the kernel takes off a sender's hands.
-const LONG: usize = 16 << 20;
+const LONG: usize = 6 << 20;
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A server that stops in the middle.
