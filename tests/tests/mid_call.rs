@@ -13,8 +13,8 @@ use acrfence_tests::process::Running;
 use anyhow::{Context as _, Result, ensure};
 
 const POLICY: &str = "[fence]\nhold_timeout = \"1s\"\n[boundary]\nrecord_bound = \"32MiB\"\n";
-/// More than the kernel takes off a sender's hands.
-const LONG: usize = 16 << 20;
+/// More than the kernel takes off the hands of a sender whose receiver has little room.
+const LONG: usize = 3 << 20;
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A server that stops in the middle.
@@ -35,7 +35,7 @@ enum Until {
 
 impl Halfway {
     fn start(until: Until) -> Result<Self> {
-        let listener = TcpListener::bind("127.0.0.1:0")?;
+        let listener = with_little_room()?;
         let port = listener.local_addr()?.port();
         let (told, there) = channel();
         std::thread::spawn(move || {
@@ -59,6 +59,21 @@ impl Halfway {
             .recv_timeout(PATIENCE)
             .context("no call came to the middle")
     }
+}
+
+/// A listener whose connections take in little that nobody reads.
+fn with_little_room() -> Result<TcpListener> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_io()
+        .build()?;
+    let listener = runtime.block_on(async {
+        let socket = tokio::net::TcpSocket::new_v4()?;
+        socket.set_recv_buffer_size(4096)?;
+        socket.bind(std::net::SocketAddr::from(([127, 0, 0, 1], 0)))?;
+        socket.listen(8)?.into_std()
+    })?;
+    listener.set_nonblocking(false)?;
+    Ok(listener)
 }
 
 fn go(mut stream: TcpStream, until: Until, told: &Sender<TcpStream>) -> Result<()> {

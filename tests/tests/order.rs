@@ -49,13 +49,15 @@ fn check(steps: &[Step]) -> Result<()> {
 fn read(trace: &str) -> Vec<Step> {
     let request = hex("POST /v1/transfers");
     let response = hex("HTTP/1.1 201");
+    // Paths are in hexadecimal as well.
+    let segment = format!("{}>", hex(".seg"));
     let mut syncing: Vec<&str> = Vec::new();
     let mut steps = Vec::new();
     for line in trace.lines() {
         let (thread, call) = line.split_once(' ').unwrap_or((line, ""));
         let call = call.trim_start();
         let is_open = call.ends_with("<unfinished ...>");
-        if call.starts_with("fdatasync(") && call.contains(".seg>") {
+        if call.starts_with("fdatasync(") && call.contains(&segment) {
             if is_open {
                 syncing.push(thread);
             } else {
@@ -66,7 +68,7 @@ fn read(trace: &str) -> Vec<Step> {
                 syncing.remove(at);
                 steps.push(Step::Synced);
             }
-        } else if call.starts_with("pwrite64(") && call.contains(".seg>") {
+        } else if call.starts_with("pwrite64(") && call.contains(&segment) {
             // A record begins with AC FE, its version and its kind; a group with its first record.
             let kind = call
                 .split_once("\"\\xac\\xfe\\x01\\x")

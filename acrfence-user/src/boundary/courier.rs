@@ -56,7 +56,11 @@ impl LegCourier<'_> {
             .url
             .parse()
             .map_err(|_| not_sent("the question's URL is not one"))?;
-        self.check_host(&target)?;
+        if !self.leads_to(&target) {
+            return Err(not_sent(
+                "this connection does not lead to the host that is to be asked",
+            ));
+        }
         let method = Method::from_bytes(question.method.as_bytes())
             .map_err(|_| not_sent("the question's method is not one"))?;
         let fields = field_map(&question.headers)
@@ -146,7 +150,7 @@ impl LegCourier<'_> {
     }
 
     /// A question goes where the agent's own call would go, and nowhere else.
-    fn check_host(&self, target: &Uri) -> Result<(), Ending> {
+    fn leads_to(&self, target: &Uri) -> bool {
         let plain = |host: &str| host.trim_end_matches('.').to_ascii_lowercase();
         let there = target.authority().map(|it| plain(it.host()));
         let here = Some(plain(self.asked.authority.host()));
@@ -154,13 +158,7 @@ impl LegCourier<'_> {
             uri_port.unwrap_or(if self.leg.scheme == "https" { 443 } else { 80 })
         };
         let same_port = port(target.port_u16()) == port(self.asked.authority.port_u16());
-        if there == here && same_port && target.scheme_str() == Some(self.leg.scheme) {
-            Ok(())
-        } else {
-            Err(not_sent(
-                "this connection does not lead to the host that is to be asked",
-            ))
-        }
+        there == here && same_port && target.scheme_str() == Some(self.leg.scheme)
     }
 
     /// A target in the form in which the agent writes its own.

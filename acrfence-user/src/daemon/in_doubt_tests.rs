@@ -11,6 +11,8 @@ use crate::effect::{EffectLog, Event, Harvest};
 use crate::policy::Config;
 use crate::words::*;
 
+const FIRST: &str = "pay-6a1f0f0e-45b7-4d13-b76c-3c1a0e7b5f11";
+const SECOND: &str = "pay-f3c2a9d8-1b64-4e0a-9c57-d20b8e6f4a73";
 const SECRET: &str = "sk_live_9f8e7d6c5b4a39281706";
 const QUERY: &str = r#"
 [fence]
@@ -140,7 +142,7 @@ async fn world(policy: &str, age: Duration, answer: Ending) -> World {
         .ensure_thread(&"buyer".parse().unwrap())
         .await
         .unwrap();
-    let Admission::Forward(ticket) = pipeline.admit(call("ref-1", SECRET, then)).await else {
+    let Admission::Forward(ticket) = pipeline.admit(call(FIRST, SECRET, then)).await else {
         panic!("the first payment was not sent");
     };
     let effect = ticket.effect().unwrap();
@@ -177,7 +179,7 @@ impl World {
     /// The agent pays again, in other words.
     async fn again(&self, secret: &str) -> Admission {
         self.pipeline
-            .admit_asking(call("ref-2", secret, super::now()), &self.bank)
+            .admit_asking(call(SECOND, secret, super::now()), &self.bank)
             .await
     }
 
@@ -209,13 +211,14 @@ impl World {
 
 fn held(admission: Admission) {
     match admission {
-        Admission::Refuse(refusal) => assert_eq!(refusal.code, RefusalCode::Held),
+        Admission::Refuse(refusal) => assert_eq!(refusal.code, RefusalCode::InDoubt),
         Admission::Replay { .. } => panic!("it was answered"),
         Admission::Forward(_) => panic!("it was sent"),
     }
 }
 
-const PAID: &str = r#"{"payments": [{"id": "tr_1", "reference": "ref-1"}]}"#;
+const PAID: &str =
+    r#"{"payments": [{"id": "tr_1", "reference": "pay-6a1f0f0e-45b7-4d13-b76c-3c1a0e7b5f11"}]}"#;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_query_tells_that_it_happened() {
@@ -234,7 +237,10 @@ async fn a_query_tells_that_it_happened() {
     let seen = world.seen();
     assert_eq!(seen.len(), 1);
     assert_eq!(seen[0].method, "GET");
-    assert_eq!(seen[0].url, "https://bank.test/payments?reference=ref-1");
+    assert_eq!(
+        seen[0].url,
+        format!("https://bank.test/payments?reference={FIRST}")
+    );
     let field = |name: &str| seen[0].headers.iter().find(|h| h.is(name)).cloned();
     assert_eq!(
         field("authorization").unwrap().text(),
@@ -265,7 +271,7 @@ async fn a_resolution_outlives_the_daemon() {
         .await
         .unwrap();
     let pipeline = start(&world.log, QUERY).await;
-    let again = pipeline.admit(call("ref-2", SECRET, super::now())).await;
+    let again = pipeline.admit(call(SECOND, SECRET, super::now())).await;
     assert!(matches!(again, Admission::Replay { .. }));
 }
 
@@ -291,7 +297,7 @@ async fn an_answer_that_does_not_tell_leaves_it_in_doubt() {
     let unsent = Ending::NotSent {
         why: "no connection".into(),
     };
-    let twice = r#"{"payments": [], "payments": [{"reference": "ref-1"}]}"#;
+    let twice = r#"{"payments": [], "payments": [{"reference": "pay-6a1f0f0e-45b7-4d13-b76c-3c1a0e7b5f11"}]}"#;
     let mut cut = says(200, PAID);
     if let Ending::Response(Response::Http(http)) = &mut cut {
         http.body.len += 1;
@@ -306,7 +312,10 @@ async fn an_answer_that_does_not_tell_leaves_it_in_doubt() {
         says(404, PAID),
         says(200, "{"),
         says(200, twice),
-        says(200, r#"{"payments": [{"reference": "ref-17"}]}"#),
+        says(
+            200,
+            r#"{"payments": [{"reference": "pay-6a1f0f0e-45b7-4d13-b76c-3c1a0e7b5f117"}]}"#,
+        ),
         says(200, r#"{"payments": null}"#),
         says(200, ""),
     ] {
@@ -339,7 +348,7 @@ async fn the_original_is_sent_again_under_its_own_key() {
     };
     assert_eq!(effect, world.effect);
     assert!(response.is_whole());
-    let Request::Http(original) = call("ref-1", SECRET, Timestamp(0)).request else {
+    let Request::Http(original) = call(FIRST, SECRET, Timestamp(0)).request else {
         unreachable!()
     };
     assert_eq!(world.seen(), [original], "not the original bytes");
@@ -368,7 +377,7 @@ async fn without_a_rule_or_a_way_nobody_asks() {
     held(
         world
             .pipeline
-            .admit(call("ref-2", SECRET, super::now()))
+            .admit(call(SECOND, SECRET, super::now()))
             .await,
     );
     assert!(world.seen().is_empty() && world.findings().is_empty());

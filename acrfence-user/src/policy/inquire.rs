@@ -269,7 +269,9 @@ impl Tells {
             (None, _) => false,
             (Some(_), None) => true,
             (Some(Value::String(text)), Some(wanted)) => *text == wanted,
-            (Some(value), Some(wanted)) => value.to_string() == wanted,
+            (Some(value), Some(wanted)) => {
+                serde_json::to_string(value).is_ok_and(|compact| compact == wanted)
+            }
         })
     }
 }

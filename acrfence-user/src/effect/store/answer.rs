@@ -20,7 +20,7 @@ use crate::words::{
 };
 
 /// Bytes of bodies that one call reads at most when it looks for a text.
-const SEARCH: usize = 1 << 20;
+const SEARCH: usize = 512 << 10;
 
 impl Store {
     /// What a record may use of the room; an error when it speaks of an effect that is not there.

@@ -360,7 +360,7 @@ fn needed(
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 32, max_shrink_iters: 300, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 16, max_shrink_iters: 300, ..ProptestConfig::default() })]
 
     #[test]
     fn gc_never_removes_what_a_live_branch_may_need(
