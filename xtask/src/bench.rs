@@ -1,4 +1,5 @@
-//! Measures, in a release build. Every benchmark prints the floor it measured in the same run.
+//! Measures speed, in a release build, and how right the comparison is. Every benchmark of speed prints
+//! the floor it measured in the same run.
 
 use std::process::Command;
 
@@ -14,7 +15,7 @@ pub struct Options {
     #[arg(value_enum)]
     what: What,
     #[command(flatten)]
-    judge: judge::Options,
+    judge: judge::JudgeOptions,
     /// Arguments of the benchmark itself (of `acrfence judge`), after `--`.
     #[arg(last = true)]
     arguments: Vec<String>,

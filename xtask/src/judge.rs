@@ -16,7 +16,7 @@ use crate::toolchain::cache_dir;
 
 /// What is judged, and by whom.
 #[derive(clap::Args)]
-pub struct Options {
+pub struct JudgeOptions {
     /// Judge: the corpora (default: all in `acrfence-user/testdata/corpus`).
     #[arg(long = "pairs", value_name = "FILE")]
     corpora: Vec<PathBuf>,
@@ -36,11 +36,9 @@ const MODELS: [(&str, &str); 3] = [
 ];
 
 /// Judges the corpora; `arguments` go to `acrfence judge` as they are.
-pub fn run(options: &Options, arguments: &[String]) -> Result<()> {
-    build::run(&build::Options {
-        release: true,
-        ..build::Options::default()
-    })?;
+pub fn run(options: &JudgeOptions, arguments: &[String]) -> Result<()> {
+    // Verdicts do not depend on optimisation; `bench compare` measures the speed.
+    build::run(&build::Options::default())?;
     let cache = cache_dir()?;
     let tools = workspace().join("acrfence-user/tests/ollama_front");
     let python = python_environment(&cache.join("judge"), &tools.join("python.txt"));
@@ -63,7 +61,7 @@ pub fn run(options: &Options, arguments: &[String]) -> Result<()> {
             .and_then(|python| {
                 embeddings(python, &tools, &cache, &corpus).map_err(|e| format!("{e:#}"))
             });
-        let mut judge = Command::new(target_dir().join("release/acrfence"));
+        let mut judge = Command::new(target_dir().join("debug/acrfence"));
         judge
             .args(["judge", "--analyzer", "ollama", "--report", "--baselines"])
             // A machine that does other things as well may be ten times slower.

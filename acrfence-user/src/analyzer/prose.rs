@@ -146,6 +146,14 @@ pub(super) fn judge(one: &str, two: &str) -> Judgement {
             "the same words in another order: who does what to whom may have changed".into(),
         );
     }
+    if little_in_common(one, two) {
+        return Judgement::Unclear("too few words in common to tell".into());
+    }
+    if let Some(verb) = other_tense(one, two) {
+        return Judgement::Unclear(format!(
+            "one text says that something has happened, the other one that it will: {verb}"
+        ));
+    }
     if let Some(reason) = other_voice(one, two) {
         return Judgement::Unclear(reason);
     }
@@ -158,6 +166,10 @@ pub(super) fn judge(one: &str, two: &str) -> Judgement {
 /// Whether two texts consist of the same words, and are more than the same clauses in another order
 /// ("the night team covers for the day team").
 fn other_order(one: &str, two: &str) -> bool {
+    // "Room 214: heating cold" only puts in front what it is about.
+    if one.contains(": ") != two.contains(": ") {
+        return false;
+    }
     let (a, b) = (clauses(one), clauses(two));
     let sorted = |mut words: Vec<String>| {
         words.sort_unstable();
@@ -172,6 +184,41 @@ fn other_order(one: &str, two: &str) -> bool {
         clauses
     };
     sorted(a) != sorted(b)
+}
+
+/// Whether so few content words occur in both texts that a small model would have to guess. Texts
+/// that were only worded anew share about seven of ten; threshold from the corpora.
+fn little_in_common(one: &str, two: &str) -> bool {
+    let words = |text: &str| clauses(text).concat().into_iter().collect::<BTreeSet<_>>();
+    let (a, b) = (words(one), words(two));
+    a.intersection(&b).count() * 5 <= a.len().min(b.len()) * 3
+}
+
+/// A verb that has happened in one text and will happen in the other one.
+fn other_tense(one: &str, two: &str) -> Option<String> {
+    let (a, b) = (tenses(one), tenses(two));
+    a.into_iter().find_map(|(verb, happened)| {
+        (b.get(&verb).is_some_and(|other| *other != happened)).then_some(verb)
+    })
+}
+
+/// Verbs that stand after "will" (false) or "has", "have", "had" (true).
+fn tenses(text: &str) -> BTreeMap<String, bool> {
+    let words: Vec<String> = text
+        .split(|c: char| !c.is_alphanumeric())
+        .filter(|w| !w.is_empty())
+        .map(str::to_lowercase)
+        .collect();
+    let mut out = BTreeMap::new();
+    for pair in words.windows(2) {
+        let happened = match pair[0].as_str() {
+            "has" | "have" | "had" => true,
+            "will" | "shall" => false,
+            _ => continue,
+        };
+        out.insert(stem(&pair[1]).to_owned(), happened);
+    }
+    out
 }
 
 /// Whether two texts say the same words in the same order, but one of them as something that is
@@ -481,6 +528,10 @@ mod tests {
                 "Two parcels are waiting for you at locker 14 until 6 pm.",
             ),
             ("Fix off-by-one in pager", "Pager: fix off-by-one error"),
+            (
+                "Heating in room 214 does not work",
+                "Room 214: heating not working",
+            ),
             (
                 "If the door is locked, use the spare key.",
                 "Use the spare key if the door is locked.",

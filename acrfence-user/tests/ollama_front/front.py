@@ -30,8 +30,7 @@ def start_llama(root: str, model: str, threads: int, log: str) -> tuple[subproce
     backend = os.environ.get("GGML_BACKEND_PATH") or f"{libs}/ggml/backends0/libggml-cpu-haswell.so"
     extra = [d for d in glob.glob(f"{libs}/*") if os.path.isdir(d) and glob.glob(f"{d}/*.so*")]
     port = free_port()
-    # `usr/bin` may hold a link to an absolute path, which leads out of the folder.
-    server = next(p for p in (f"{root}/root/usr/share/llama.cpp/llama-server", f"{root}/root/usr/bin/llama-server") if os.path.exists(p))
+    server = next(p for p in (f"{root}/root/usr/bin/llama-server", f"{root}/root/usr/share/llama.cpp/llama-server") if os.path.isfile(p))
     child = subprocess.Popen(
         [loader, "--library-path", ":".join([libs, *extra]), server,
          "--model", model, "--host", "127.0.0.1", "--port", str(port), "--threads", str(threads),
