@@ -23,6 +23,8 @@ enum What {
     Log,
     /// The comparison of two calls.
     Compare,
+    /// The exec gate: starting programs with a daemon and without. Needs root.
+    Gate,
 }
 
 /// Builds what the benchmark embeds, then runs it.
@@ -31,6 +33,7 @@ pub fn run(options: &Options) -> Result<()> {
     let bench = match options.what {
         What::Log => "effect_log",
         What::Compare => "compare",
+        What::Gate => "gate",
     };
     let mut cargo = Command::new(env!("CARGO"));
     cargo
