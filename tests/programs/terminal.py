@@ -10,7 +10,7 @@ import select
 import sys
 
 PROMPT = "PROMPT> "
-LIMIT = 60
+LIMIT = 20
 
 repository = sys.argv[1]
 environment = {"PATH": os.environ["PATH"], "HOME": repository, "PS1": PROMPT, "TERM": "dumb", "LANG": "C.UTF-8", "PAGER": "less"}
@@ -47,13 +47,15 @@ for command in [
     "git log --oneline | cat | wc -l",
     "/bin/echo one | /bin/cat - | /usr/bin/tr o 0",
     "env true && (exec true) && echo both",
-    "sleep 0.1 & wait; jobs; echo waited",
+    "(sleep 0.1 & wait); echo waited",
 ]:
     types(command + "\n")
     until("\n")
     until(PROMPT)
-# Ctrl-Z, the list of jobs, back to the foreground, Ctrl-C. The line tells that it runs.
-types("/bin/sh -c 'echo asleep; exec sleep 1000'\n")
+# Ctrl-Z, the list of jobs, back to the foreground, Ctrl-C. The shell gives it the terminal before it
+# wakes it.
+sleeper = "import os, signal as s; s.signal(s.SIGINT, s.SIG_DFL); s.signal(s.SIGCONT, lambda *_: os.write(1, b'awake' + bytes([10]))); os.write(1, b'asleep' + bytes([10])); [s.pause() for _ in iter(int, 1)]"
+types(f'/usr/bin/python3 -Ic "{sleeper}"\n')
 until("asleep\n")
 types("\x1a")
 until("Stopped")
@@ -61,17 +63,14 @@ until(PROMPT)
 types("jobs\n")
 until("\n")
 until(PROMPT)
-types("bg\n")
-until(PROMPT)
 types("fg\n")
-until("sleep 1000'")
-until("sleep 1000'")
+until("awake\n")
 types("\x03")
 until(PROMPT)
 types("echo status $?\n")
 until("\n")
 until(PROMPT)
-types("git log --oneline | less\n")
+types("git log --oneline | less -d\n")
 until("\n")
 until("(END)")
 types("q")

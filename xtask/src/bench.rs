@@ -30,6 +30,8 @@ enum What {
     /// The comparison of two calls: how right it is, with a real small model and beside simpler
     /// methods. Downloads the model and a server for it into the cache.
     Judge,
+    /// The exec gate: starting programs with a daemon and without. Needs root.
+    Gate,
 }
 
 /// Builds what the benchmark embeds, then runs it.
@@ -38,6 +40,7 @@ pub fn run(options: &Options) -> Result<()> {
         What::Log => "effect_log",
         What::Compare => "compare",
         What::Judge => return judge::run(&options.judge, &options.arguments),
+        What::Gate => "gate",
     };
     build::run(&build::Options::default())?;
     let mut cargo = Command::new(env!("CARGO"));

@@ -14,7 +14,7 @@ use crate::boundary::process::gate::{self, Door, Gatekeeper, Serving, Warden, Wa
 use crate::cli::mcp::DOOR;
 use crate::control::{CaInfo, GateCounts};
 use crate::policy::Config;
-use crate::probe::Probe;
+use crate::probe::{Probe, may_trace};
 
 /// Shells start commands with pipes all the time; their children are no stdio servers.
 const SHELLS: [&str; 12] = [
@@ -144,7 +144,7 @@ fn serve_gate(
     keeper: &Arc<Gatekeeper>,
     commands: &[String],
 ) -> anyhow::Result<(Serving, Warden)> {
-    may_trace(Path::new("/proc/sys/kernel/yama/ptrace_scope"))?;
+    may_trace().map_err(anyhow::Error::msg)?;
     probe.gate_commands(commands.iter().map(String::as_str))?;
     probe.gate_shells(SHELLS)?;
     let mut warden = std::process::Command::new("/proc/self/exe");
@@ -163,16 +163,6 @@ fn serve_gate(
     let watching = keeper.clone();
     tokio::spawn(async move { watching.watch().await });
     Ok((serving, warden))
-}
-
-/// Whether the kernel lets root trace other processes at all.
-fn may_trace(scope: &Path) -> anyhow::Result<()> {
-    let set = std::fs::read_to_string(scope).unwrap_or_default();
-    anyhow::ensure!(
-        set.trim() != "3",
-        "this kernel lets nobody trace a process (kernel.yama.ptrace_scope is 3, until the next boot)"
-    );
-    Ok(())
 }
 
 impl ProcessGate {

@@ -179,13 +179,17 @@ impl Within<'_> {
         &self.effects
     }
 
-    fn bears(&self, child: EffectId, key: &ToolKey) {
+    /// A child is in the log. Gives the outer effects that ended while it was on its way there.
+    fn bears(&self, child: EffectId, key: &ToolKey) -> Vec<EffectId> {
         let mut running = self.nesting.running.lock();
+        let mut ended = self.effects.clone();
         for outer in running.get_mut(&self.process).into_iter().flatten() {
             if self.effects.contains(&outer.effect) {
                 outer.children.push((child, key.clone()));
+                ended.retain(|effect| *effect != outer.effect);
             }
         }
+        ended
     }
 }
 
@@ -240,7 +244,15 @@ impl Pipeline {
         let (effect, ticket) = self
             .prepare(call, place, key.clone(), presented, &outer)
             .await?;
-        within.bears(effect, &key);
+        for ended in within.bears(effect, &key) {
+            // Its own end is in the log before it is taken off the list.
+            let outer = self.0.log.effect(ended);
+            if outer.is_ok_and(|outer| outer.is_some_and(|o| o.status != Status::InDoubt)) {
+                continue;
+            }
+            self.0.nesting.doubt(effect, ended);
+            self.0.doubtful.lock().insert((place.thread, key.clone()));
+        }
         Ok(Admission::Forward(ticket))
     }
 
