@@ -94,10 +94,10 @@ impl Scenario {
             Self::Transfer,
             Self::Cloud,
         ]
-            .into_iter()
-            .chain(modes.map(Self::ApprovalBypass))
-            .chain(modes.map(Self::PaymentFraud))
-            .collect()
+        .into_iter()
+        .chain(modes.map(Self::ApprovalBypass))
+        .chain(modes.map(Self::PaymentFraud))
+        .collect()
     }
 
     /// Which service it needs.

@@ -14,7 +14,12 @@ use crate::toolchain::is_root;
 pub struct Options {
     /// Agents to install first, by the names of the folders in `tests/agents`; what cannot be
     /// installed is reported as not run.
-    #[arg(long, value_delimiter = ',', value_name = "NAMES", default_value = "all")]
+    #[arg(
+        long,
+        value_delimiter = ',',
+        value_name = "NAMES",
+        default_value = "all"
+    )]
     install: Vec<String>,
     /// Arguments of the evaluation itself, after `--`; `-- --help` tells which.
     #[arg(last = true)]

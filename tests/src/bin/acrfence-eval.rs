@@ -208,7 +208,7 @@ fn trials(cell: &Cell, arguments: &Arguments) -> Result<Vec<Trial>> {
                     "NOT FINISHED"
                 },
                 trial.lived.seconds,
-                trial.noticed_by.join(", "),
+                trial.noticed_by.join("; "),
             );
             if arguments.show {
                 show(&trial);

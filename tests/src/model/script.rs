@@ -263,7 +263,9 @@ mod tests {
     use super::*;
 
     fn script(steps: &[&'static str], heed: Heed) -> Script {
-        let step = |tool: &&'static str| Step::new(tool, |_, hand| vec![("ref".into(), hand.key().into())]);
+        let step = |tool: &&'static str| {
+            Step::new(tool, |_, hand| vec![("ref".into(), hand.key().into())])
+        };
         Script {
             asks: vec![Ask {
                 words: "pay".into(),
@@ -308,10 +310,16 @@ mod tests {
         let mut history = vec![user("pay")];
         assert_eq!(next(&script, &history).as_deref(), Some("mcp__bank__look"));
         history.push(result("mcp__bank__look", "10"));
-        assert_eq!(next(&script, &history).as_deref(), Some("mcp__bank__transfer"));
+        assert_eq!(
+            next(&script, &history).as_deref(),
+            Some("mcp__bank__transfer")
+        );
         // A restored agent that is told to go on.
         history.push(user("continue"));
-        assert_eq!(next(&script, &history).as_deref(), Some("mcp__bank__transfer"));
+        assert_eq!(
+            next(&script, &history).as_deref(),
+            Some("mcp__bank__transfer")
+        );
         history.push(result("mcp__bank__transfer", "booked"));
         assert_eq!(next(&script, &history), None);
         history.push(user("pay"));
@@ -321,8 +329,15 @@ mod tests {
     #[test]
     fn a_call_without_its_outcome_is_made_again() {
         let script = script(&["transfer"], Heed::History);
-        let history = [user("pay"), result("transfer", "aborted by user"), user("continue")];
-        assert_eq!(next(&script, &history).as_deref(), Some("mcp__bank__transfer"));
+        let history = [
+            user("pay"),
+            result("transfer", "aborted by user"),
+            user("continue"),
+        ];
+        assert_eq!(
+            next(&script, &history).as_deref(),
+            Some("mcp__bank__transfer")
+        );
     }
 
     #[test]
@@ -330,7 +345,10 @@ mod tests {
         let script = script(&["transfer", "transfer"], Heed::History);
         let mut history = vec![user("pay")];
         for _ in 0..2 {
-            assert_eq!(next(&script, &history).as_deref(), Some("mcp__bank__transfer"));
+            assert_eq!(
+                next(&script, &history).as_deref(),
+                Some("mcp__bank__transfer")
+            );
             history.push(result("transfer", "booked"));
         }
         assert_eq!(next(&script, &history), None);
@@ -342,6 +360,9 @@ mod tests {
         let mut history = vec![user("pay"), result("transfer", "booked")];
         assert_eq!(next(&script, &history), None);
         history.push(user("thank you"));
-        assert_eq!(next(&script, &history).as_deref(), Some("mcp__bank__transfer"));
+        assert_eq!(
+            next(&script, &history).as_deref(),
+            Some("mcp__bank__transfer")
+        );
     }
 }
