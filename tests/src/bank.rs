@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Result, anyhow};
-use axum::extract::State;
+use axum::extract::{Query, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
@@ -99,7 +99,7 @@ impl Books {
     }
 }
 
-/// A running bank: `POST /v1/transfers`, `GET /v1/transfers`, `GET /v1/balance`,
+/// A running bank: `POST /v1/transfers`, `GET /v1/transfers` (`?reference=`), `GET /v1/balance`,
 /// `GET /v1/connection`, and the same as MCP tools under `/mcp` (sessions, SSE) and `/mcp-json`
 /// (no sessions, JSON).
 pub struct Bank {
@@ -243,11 +243,28 @@ async fn transfer(State(books): State<Arc<Books>>, Json(order): Json<Order>) -> 
     (status, Json(answer)).into_response()
 }
 
+<<<<<<< HEAD
 async fn ledger(State(books): State<Arc<Books>>) -> Response {
     match books.ledger.entries() {
         Ok(ledger) => Json(json!({"count": ledger.len(), "transfers": ledger})).into_response(),
         Err(why) => broken(&why),
     }
+=======
+/// What a question about the ledger may ask for.
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Wanted {
+    /// Only the transfer with this reference.
+    reference: Option<String>,
+}
+
+async fn ledger(State(books): State<Arc<Books>>, Query(wanted): Query<Wanted>) -> Json<Value> {
+    let mut ledger = books.lock().clone();
+    if let Some(reference) = &wanted.reference {
+        ledger.retain(|booking| booking.order.reference == *reference);
+    }
+    Json(json!({"count": ledger.len(), "transfers": ledger}))
+>>>>>>> main
 }
 
 async fn balance(State(books): State<Arc<Books>>) -> Response {

@@ -5,6 +5,7 @@
 
 pub mod agents;
 pub mod approval;
+pub mod attached;
 pub mod authority;
 pub mod bank;
 pub mod cgroup;
@@ -16,6 +17,7 @@ pub mod ledger;
 pub mod mcp;
 pub mod model;
 pub mod pace;
+pub mod postgres;
 pub mod process;
 pub mod scenario;
 pub mod screen;

@@ -60,7 +60,7 @@ pub fn clients() -> Result<PathBuf> {
 pub const PYTHON: &str = "/usr/bin/python3";
 
 /// A program, what proves that it is good enough, and the Debian package that brings it.
-const PROGRAMS: [(&str, &[&str], &str, &str); 3] = [
+const PROGRAMS: [(&str, &[&str], &str, &str); 10] = [
     ("curl", &["--version"], "HTTP2", "curl"),
     ("node", &["--print", "typeof fetch"], "function", "nodejs"),
     (
@@ -69,6 +69,18 @@ const PROGRAMS: [(&str, &[&str], &str, &str); 3] = [
         "complete",
         "python3-venv",
     ),
+    ("git", &["--version"], "git version", "git"),
+    ("ssh", &["-V"], "", "openssh-client"),
+    ("psql", &["--version"], "PostgreSQL", "postgresql-client"),
+    (
+        "/bin/sh",
+        &["-c", "ls /usr/lib/postgresql/*/bin/initdb"],
+        "initdb",
+        "postgresql",
+    ),
+    ("make", &["--version"], "GNU Make", "make"),
+    ("less", &["--version"], "less", "less"),
+    ("tmux", &["-V"], "tmux", "tmux"),
 ];
 
 fn debian_packages() -> Result<()> {
@@ -127,8 +139,8 @@ fn requirements() -> Result<Vec<PathBuf>> {
     Ok(files)
 }
 
-/// Builds the environment that `requirements` describes, unless it is there.
-fn python_environment(clients: &Path, requirements: &Path) -> Result<()> {
+/// Builds the environment that `requirements` describes, unless it is there; gives its Python.
+pub fn python_environment(clients: &Path, requirements: &Path) -> Result<PathBuf> {
     let name = requirements.file_stem().context("a file without a name")?;
     let folder = clients.join(name);
     let wanted = fs::read(requirements)?;
@@ -138,7 +150,7 @@ fn python_environment(clients: &Path, requirements: &Path) -> Result<()> {
     if fs::read(&stamp).is_ok_and(|installed| installed == wanted)
         && output(Command::new(&python).arg("--version")).is_some()
     {
-        return Ok(());
+        return Ok(python);
     }
     eprintln!(
         "installing the Python packages of {} into {}",
@@ -169,5 +181,5 @@ fn python_environment(clients: &Path, requirements: &Path) -> Result<()> {
             .stdin(Stdio::null()),
     )?;
     fs::write(&stamp, wanted)?;
-    Ok(())
+    Ok(python)
 }

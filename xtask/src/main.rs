@@ -6,6 +6,7 @@ mod build;
 mod demo;
 mod environment;
 mod eval;
+mod judge;
 mod licences;
 mod test;
 mod toolchain;

@@ -75,6 +75,7 @@ fn router(daemon: Arc<Daemon>) -> Router {
         .route("/v1/reload", post(reload))
         .route("/v1/log/verify", post(verify_log))
         .route("/v1/log/stats", get(log_stats))
+        .route("/v1/log/rotate-key", post(rotate_key))
         .route("/v1/log/gc", post(collect_garbage))
         .route("/v1/log/export", get(export_log))
         .fallback(|| async {
@@ -252,6 +253,13 @@ async fn log_stats(
     ConnectInfo(peer): ConnectInfo<Peer>,
 ) -> Answer<LogStats> {
     daemon.log_stats(peer).await.map(Json)
+}
+
+async fn rotate_key(
+    State(daemon): Shared,
+    ConnectInfo(peer): ConnectInfo<Peer>,
+) -> Answer<KeyRotated> {
+    daemon.rotate_key(peer).await.map(Json)
 }
 
 async fn collect_garbage(

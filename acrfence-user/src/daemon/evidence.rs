@@ -1,5 +1,6 @@
 //! Gathers what a verdict looks at, from the log and the lineage.
 
+use super::nesting;
 use super::pipeline::{Inner, Place, earlier};
 use crate::analyzer::{self, Evidence, Examination, Llm, Provenance, Residue};
 use crate::effect::LogError;
@@ -42,8 +43,12 @@ pub(super) fn gather(
         residues: Vec::new(),
         spent,
     };
-    for (id, branch, fenced) in fenced_effects(inner, &sources, key)? {
-        let Some(effect) = inner.log.effect(id)? else {
+    for found in fenced_effects(inner, &sources, key)? {
+        let Some(effect) = inner.log.effect(found.id)? else {
+            continue;
+        };
+        let Some((fenced, status)) = nesting::with_outer(inner, found.source, &effect, found.own)?
+        else {
             continue;
         };
         let Examination {
@@ -52,10 +57,10 @@ pub(super) fn gather(
         } = examine(inner, &effect, call);
         let equivalent = comparison.likeness == Likeness::Equivalent;
         gathered.residues.push(residue);
-        gathered.branches.push(branch);
+        gathered.branches.push(found.branch);
         gathered.candidates.push(Candidate {
-            effect: id,
-            status: effect.status,
+            effect: found.id,
+            status,
             fenced,
             comparison,
             replayable: effect
@@ -73,7 +78,7 @@ pub(super) fn gather(
 }
 
 /// Where a call looks for what it might be: a thread of its agent, and what of it is forgotten.
-struct Source {
+pub(super) struct Source {
     thread: ThreadId,
     /// The branch that forgot; none where only lost outcomes count.
     branch: Option<BranchId>,
@@ -121,21 +126,37 @@ fn sources(lineage: &Lineage, agent: &AgentName, place: Place) -> Vec<Source> {
     std::iter::once(home).chain(others).collect()
 }
 
-/// Fenced effects with this key, nearest first, with the branch that each is a candidate of.
-fn fenced_effects(
+/// An effect that a call may have to be compared with.
+struct Found<'s> {
+    id: EffectId,
+    /// The branch that it is a candidate of.
+    branch: BranchId,
+    /// Why it is fenced by itself.
+    own: Option<Fenced>,
+    source: &'s Source,
+}
+
+/// Fenced effects with this key, nearest first, and those whose outer effect is in doubt.
+fn fenced_effects<'s>(
     inner: &Inner,
-    sources: &[Source],
+    sources: &'s [Source],
     key: &ToolKey,
-) -> Result<Vec<(EffectId, BranchId, Fenced)>, LogError> {
-    let mut found = Vec::new();
+) -> Result<Vec<Found<'s>>, LogError> {
+    let mut found: Vec<Found<'s>> = Vec::new();
     for source in sources {
         for row in inner.log.candidates(source.thread, key, Seq(u64::MAX))? {
             let executed = Executed {
                 id: row.id,
                 branch: row.branch,
             };
-            if let Some(fenced) = fenced(inner, source, executed, row.status) {
-                found.push((row.id, source.branch.unwrap_or(row.branch), fenced));
+            let own = fenced(inner, source, executed, row.status);
+            if own.is_some() || inner.nesting.is_doubtful(row.id) {
+                found.push(Found {
+                    id: row.id,
+                    branch: source.branch.unwrap_or(row.branch),
+                    own,
+                    source,
+                });
             }
         }
         if !source.is_home {
@@ -150,7 +171,7 @@ fn fenced_effects(
             let absent = absent.into_iter().flatten().map(|a| a.effect);
             absent
                 .filter(|effect| home.is_some_and(|b| lineage.lacks(b, *effect)))
-                .filter(|effect| !found.iter().any(|(id, ..)| id == effect))
+                .filter(|effect| !found.iter().any(|f| f.id == *effect))
                 .filter_map(|effect| Some((effect, home?)))
                 .collect()
         };
@@ -168,8 +189,14 @@ fn fenced_effects(
                 id,
                 branch: effect.branch,
             };
-            if let Some(fenced) = fenced(inner, source, executed, effect.status) {
-                found.push((id, home, fenced));
+            let own = fenced(inner, source, executed, effect.status);
+            if own.is_some() {
+                found.push(Found {
+                    id,
+                    branch: home,
+                    own,
+                    source,
+                });
             }
         }
     }
@@ -291,7 +318,12 @@ pub(super) fn reason_words(reason: HoldReason) -> &'static str {
 
 /// Why an effect is fenced for calls that look here, also where no restore is involved: its agent may
 /// know the call and still not what became of it.
-fn fenced(inner: &Inner, source: &Source, effect: Executed, status: Status) -> Option<Fenced> {
+pub(super) fn fenced(
+    inner: &Inner,
+    source: &Source,
+    effect: Executed,
+    status: Status,
+) -> Option<Fenced> {
     let by_restore = {
         let lineage = inner.lineage.read();
         let fenced = match source.branch {
@@ -340,6 +372,17 @@ pub(super) fn examine(inner: &Inner, effect: &Effect, call: &ToolCall) -> Examin
     };
     let answer = effect.outcome.as_ref().and_then(|o| o.response());
     analyzer::examine(&effect.call.request, answer, &call.request, &evidence)
+}
+
+/// Credentials that a forgotten effect has consumed, of a call in this place.
+pub(super) fn spent_in(
+    inner: &Inner,
+    agent: &AgentName,
+    place: Place,
+    presented: &[Fingerprint],
+) -> Result<Vec<Spent>, LogError> {
+    let sources = sources(&inner.lineage.read(), agent, place);
+    spent(inner, &sources, presented)
 }
 
 /// Credentials of the call that a forgotten effect has consumed.

@@ -105,13 +105,7 @@ impl Daemon {
                 ));
             }
         };
-        if self.config.load().gate.exec
-            && let Err(e) = self.kernel.gate(index)
-        {
-            notes.push(format!(
-                "The exec gate does not cover this agent, so stdio servers and commands are not fenced: {e:#}."
-            ));
-        }
+        notes.extend(self.cover(index));
         let listed = if wanted.cut {
             self.kernel.cut(index)
         } else {
@@ -212,14 +206,16 @@ impl Daemon {
     }
 
     /// Lets the exec gate cover the lives that a daemon before this one left.
-    pub(super) fn gate_the_living(&self) -> anyhow::Result<()> {
+    pub(super) fn gate_the_living(&self) {
         let living: Vec<_> = self.pipeline.with_lineage(|lineage| {
             let lives = lineage.agents().filter_map(|(_, line)| line.living());
             lives.map(|life| life_index(life.began)).collect()
         });
-        living
-            .into_iter()
-            .try_for_each(|life| self.kernel.gate(life))
+        for life in living {
+            if let Some(note) = self.cover(life) {
+                tracing::error!("{note}");
+            }
+        }
     }
 
     async fn end(&self, agent: &AgentName, number: u32, why: String) -> Result<(), LogError> {

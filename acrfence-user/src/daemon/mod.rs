@@ -2,10 +2,13 @@
 
 mod callers;
 mod evidence;
+mod follow;
 mod gate;
 mod holds;
+mod in_doubt;
 mod kernel;
 mod lives;
+mod nesting;
 mod news;
 mod notices;
 mod pipeline;
@@ -16,6 +19,7 @@ mod talks;
 mod ticket;
 mod tools;
 mod upkeep;
+mod waiting;
 
 pub use holds::Hold;
 pub use kernel::{Claimed, Kernel, LifeIndex, Membership, ProcessFacts};
@@ -23,7 +27,6 @@ pub use notices::{Notices, OpaqueCount, TroubleNotice};
 pub use pipeline::{Keys, Pipeline, PipelineError};
 pub use service::Daemon;
 pub use start::{Settings, serve};
-pub use talks::Ancestors;
 
 use crate::words::Timestamp;
 

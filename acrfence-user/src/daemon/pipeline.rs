@@ -1,7 +1,7 @@
 //! The way of a call: place it, decide it, make the decision durable, hand out the verdict.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 use arc_swap::ArcSwap;
 use bytes::Bytes;
@@ -10,12 +10,13 @@ use tokio::sync::{OwnedRwLockReadGuard, OwnedRwLockWriteGuard, watch};
 
 use super::evidence::Judged;
 use super::holds::{Hold, Holds, Whose};
-use super::talks::{Ancestors, Placed, Talks};
+use super::in_doubt::{Asking, Doubt};
+use super::talks::{Placed, Talks};
 use super::ticket::{EffectTicket, ObservedTicket};
 use super::tools::ToolBook;
 use super::{evidence, now};
 use crate::analyzer::{Llm, credential, harvest};
-use crate::boundary::{Admission, Arbiter, OpaqueFlow, Ticket as _, Trouble};
+use crate::boundary::{Admission, Arbiter, Courier, OpaqueFlow, Ticket, Trouble};
 use crate::effect::{EffectFilter, EffectLog, Event, HoldDecision, LogError, Prepared};
 use crate::fence::{Decision, Earlier, HoldReason, refusal, tool_key};
 use crate::lineage::Lineage;
@@ -23,7 +24,8 @@ use crate::lineage::conversation::{CallSeen, ModelTraffic, may_be_model, recogni
 use crate::policy::{Config, Kind, Mode};
 use crate::words::{
     AgentName, Branch, BranchId, Comparison, Effect, EffectId, Ending, Fingerprint, HoldId, Origin,
-    Refusal, RefusalCode, Request, Resolution, Seq, Status, ThreadId, ToolCall, ToolKey,
+    ProcessIdentity, Refusal, RefusalCode, Request, Resolution, Seq, Status, ThreadId, ToolCall,
+    ToolKey,
 };
 
 /// Keys of the hashes that the log keeps instead of secrets and values. They live as long as the log.
@@ -72,6 +74,8 @@ pub(super) struct Inner {
     pub(super) holds: Mutex<Holds>,
     /// Effects whose upstream leg runs in this process.
     pub(super) running: Mutex<HashMap<EffectId, Running>>,
+    /// Effects in doubt that policy asks about.
+    pub(super) asking: Asking,
     /// Tool keys under which an effect's outcome is not known to its agent. Empty for an agent that
     /// was never restored and never lost an answer: then a call pays for its log write only.
     pub(super) doubtful: Mutex<HashSet<(AgentName, ToolKey)>>,
@@ -84,13 +88,11 @@ pub(super) struct Inner {
     desks: Mutex<HashMap<AgentName, Arc<tokio::sync::RwLock<()>>>>,
     /// What agents' conversations remember.
     pub(super) talks: Talks,
-    /// Who made a process. Set once the kernel side is there; without it only the process itself is
-    /// known.
-    pub(super) ancestors: OnceLock<Box<Ancestors>>,
     /// Counts whatever could change a verdict: holds decided, effects settled and resolved.
     changed: watch::Sender<u64>,
     pub(super) notices: super::notices::Notices,
     pub(super) news: super::news::News,
+    pub(super) nesting: super::nesting::Nesting,
     /// Reads prose that the comparison leaves open, where the operator has one.
     pub(super) llm: Option<Llm>,
 }
@@ -99,6 +101,7 @@ pub(super) struct Inner {
 #[derive(Clone, Debug)]
 pub(super) struct Running {
     pub(super) agent: AgentName,
+    pub(super) place: Place,
     pub(super) key: ToolKey,
     /// Whether the agent hung up: its next equal call means this one.
     pub(super) abandoned: bool,
@@ -128,18 +131,20 @@ impl Pipeline {
             tools: ToolBook::default(),
             holds: Mutex::new(holds),
             running: Mutex::default(),
+            asking: Asking::default(),
             doubtful: Mutex::default(),
             writing: tokio::sync::Mutex::new(()),
             desks: Mutex::default(),
             talks,
-            ancestors: OnceLock::new(),
             changed: watch::Sender::new(0),
             notices: super::notices::Notices::default(),
             news: super::news::News::default(),
+            nesting: super::nesting::Nesting::default(),
             llm,
         }));
         pipeline.put_in_doubt_what_was_left_running().await?;
         pipeline.remember_doubts()?;
+        pipeline.remember_doubtful_children()?;
         Ok(pipeline)
     }
 
@@ -263,18 +268,12 @@ impl Pipeline {
         self.with_lineage(|lineage| lineage.thread(thread).map(|t| t.agent.clone()))
     }
 
-    async fn shared(&self, agents: &[AgentName]) -> Vec<OwnedRwLockReadGuard<()>> {
+    pub(super) async fn shared(&self, agents: &[AgentName]) -> Vec<OwnedRwLockReadGuard<()>> {
         let mut guards = Vec::new();
         for agent in agents.iter().collect::<BTreeSet<_>>() {
             guards.push(self.0.desk(agent).read_owned().await);
         }
         guards
-    }
-
-    /// Says who knows what made a process.
-    pub fn knows_ancestors_by(&self, ancestors: Box<Ancestors>) {
-        // There is one kernel side, and it is told once.
-        let _ = self.0.ancestors.set(ancestors);
     }
 
     /// Opens a thread with its first branch.
@@ -485,6 +484,7 @@ impl Pipeline {
         asks: Option<CallSeen>,
         key: ToolKey,
         presented: Vec<credential::Secret>,
+        mut doubt: Doubt<'_>,
     ) -> Result<Admission, LogError> {
         let presented = self.fingerprints(&presented);
         let deadline = tokio::time::Instant::now() + self.config().fence.hold_timeout.0;
@@ -559,6 +559,13 @@ impl Pipeline {
                         }
                         None => {}
                     }
+                    if reason == HoldReason::InDoubt
+                        && let Some(question) = self.question(&mut doubt, effect).await?
+                    {
+                        drop(turn);
+                        self.ask(question).await?;
+                        continue;
+                    }
                     let hold = self.hold_for(&call, place, &key, effect, reason).await?;
                     drop(turn);
                     if tokio::time::timeout_at(deadline, changed.changed())
@@ -572,7 +579,7 @@ impl Pipeline {
         }
     }
 
-    fn fingerprints(&self, presented: &[credential::Secret]) -> Vec<Fingerprint> {
+    pub(super) fn fingerprints(&self, presented: &[credential::Secret]) -> Vec<Fingerprint> {
         let key = &self.0.keys.credentials;
         presented
             .iter()
@@ -593,15 +600,36 @@ impl Pipeline {
         if let Some(hold) = by_hold {
             self.write(Event::HoldUsed { hold, at: now() }).await?;
         }
+        let origin = placed.map(|_| call.origin.clone());
+        let (effect, ticket) = self.prepare(call, place, key, presented, &[]).await?;
+        if let (Some(placed), Some(origin)) = (placed, &origin)
+            && let Err(e) = self.attach(origin, placed, effect, effect.0).await
+        {
+            let why = format!("a rewind that the call shows could not be written down: {e}");
+            ticket.settle(Ending::NotSent { why }).await?;
+            return Err(e);
+        }
+        Ok(Admission::Forward(ticket))
+    }
+
+    /// Makes the call durable, inside the effects `outer`.
+    pub(super) async fn prepare(
+        &self,
+        call: ToolCall,
+        place: Place,
+        key: ToolKey,
+        presented: Vec<Fingerprint>,
+        outer: &[EffectId],
+    ) -> Result<(EffectId, Box<dyn Ticket>), LogError> {
         let values = harvest::request(&self.0.keys.values, &call.request).values;
         let request = call.request.clone();
-        let origin = placed.map(|_| call.origin.clone());
         let agent = call.origin.agent.clone();
         let prepared = Prepared {
             key: key.clone(),
             thread: place.thread,
             branch: place.branch,
-            parent: None,
+            parent: outer.first().copied(),
+            co_parents: outer.get(1..).unwrap_or_default().to_vec(),
             call,
             presented,
             values,
@@ -617,24 +645,17 @@ impl Pipeline {
             effect,
             Running {
                 agent,
+                place,
                 key,
                 abandoned: false,
             },
         );
-        // From here on the ticket says what became of it, whatever fails.
-        let ticket = Box::new(EffectTicket::new(self.clone(), effect, request));
-        if let (Some(placed), Some(origin)) = (placed, &origin)
-            && let Err(e) = self.attach(origin, placed, effect, effect.0).await
-        {
-            let why = format!("a rewind that the call shows could not be written down: {e}");
-            ticket.settle(Ending::NotSent { why }).await?;
-            return Err(e);
-        }
-        Ok(Admission::Forward(ticket))
+        let ticket = EffectTicket::new(self.clone(), effect, request);
+        Ok((effect, Box::new(ticket)))
     }
 
     /// Puts the effect into this branch's timeline and gives its response.
-    async fn replay(
+    pub(super) async fn replay(
         &self,
         call: ToolCall,
         branch: BranchId,
@@ -666,7 +687,7 @@ impl Pipeline {
         Ok(Admission::Replay { effect, response })
     }
 
-    async fn refuse(
+    pub(super) async fn refuse(
         &self,
         call: ToolCall,
         place: Place,
@@ -700,6 +721,11 @@ impl Pipeline {
             fields: Vec::new(),
             hold,
         })
+    }
+
+    /// Whether verdicts are carried out.
+    pub(super) fn enforces(&self) -> bool {
+        self.config().fence.mode == Mode::Enforce
     }
 
     /// Observe mode: writes down what enforcing would have done.
@@ -815,15 +841,24 @@ impl Inner {
 #[async_trait::async_trait]
 impl Arbiter for Pipeline {
     async fn admit(&self, call: ToolCall) -> Admission {
-        self.take(call, None).await
+        self.take(call, None, None).await
+    }
+
+    async fn admit_asking(&self, call: ToolCall, courier: &dyn Courier) -> Admission {
+        self.take(call, None, Some(courier)).await
+    }
+
+    async fn admit_inside(&self, call: ToolCall, inside: ProcessIdentity) -> Admission {
+        let admitted = self.take(call, None, None).await;
+        self.carried_out(admitted, inside)
     }
 
     fn wants_whole(&self, method: &str, url: &str) -> bool {
         may_be_model(method, url)
     }
 
-    async fn admit_whole(&self, call: ToolCall, body: Bytes) -> Admission {
-        self.take(call, Some(&body)).await
+    async fn admit_whole(&self, call: ToolCall, body: Bytes, courier: &dyn Courier) -> Admission {
+        self.take(call, Some(&body), Some(courier)).await
     }
 
     async fn admit_opaque(&self, _flow: &OpaqueFlow) -> Result<(), Refusal> {
@@ -860,8 +895,14 @@ impl Arbiter for Pipeline {
 }
 
 impl Pipeline {
-    /// Takes a call its way. `body` is there where it may be a model request: whole and decoded.
-    async fn take(&self, call: ToolCall, body: Option<&[u8]>) -> Admission {
+    /// Takes a call its way. `body` is there where it may be a model request: whole and decoded. A
+    /// `courier` goes the way that the call would take.
+    async fn take(
+        &self,
+        call: ToolCall,
+        body: Option<&[u8]>,
+        courier: Option<&dyn Courier>,
+    ) -> Admission {
         let Some(thread) = self.with_lineage(|l| l.main_thread(&call.origin.agent)) else {
             return Admission::Refuse(not_attached());
         };
@@ -877,7 +918,7 @@ impl Pipeline {
         };
         let treatment = self.config().classify(&call, traffic.is_some(), hints);
         let admitted = match treatment.kind {
-            Kind::Effect => self.effect(call).await,
+            Kind::Effect => self.effect(call, courier).await,
             Kind::ReadOnly => {
                 let ticket = ObservedTicket::read(self.clone(), thread, call.request);
                 Ok(Admission::Forward(Box::new(ticket)))
@@ -896,21 +937,23 @@ impl Pipeline {
                 })
             }
         };
-        admitted.unwrap_or_else(|e| {
-            tracing::error!("a call was refused because the effect log could not take it: {e}");
-            Admission::Refuse(unavailable(
-                "The effect log cannot take this call.",
-                &format!("Nothing was sent. {e}."),
-            ))
-        })
+        admitted.unwrap_or_else(|e| cannot_record(&e))
     }
 
     /// Takes an effect's call its way.
-    async fn effect(&self, mut call: ToolCall) -> Result<Admission, LogError> {
+    async fn effect(
+        &self,
+        mut call: ToolCall,
+        courier: Option<&dyn Courier>,
+    ) -> Result<Admission, LogError> {
         let asks = self.asks(&call).await;
         let presented = credential::presented(&call.request);
-        credential::redact(&mut call.request, &self.0.keys.credentials);
+        let doubt = Doubt::of(&self.config(), &call.request, courier);
+        self.take_secrets_out(&mut call.request);
         let key = tool_key(&call.request);
+        if let Some(within) = self.0.nesting.around(call.origin.process) {
+            return self.admit_within(call, key, presented, within).await;
+        }
         // Only now is the branch the one that the record will stand in.
         let (shared, placed) = self.desk_shared(&call.origin, asks.as_ref()).await;
         let placed = placed.as_ref();
@@ -920,12 +963,20 @@ impl Pipeline {
         let again = placed.is_some_and(|p| p.placement.again.is_some());
         if again || self.0.needs_a_look(&call.origin.agent, place, &key) {
             drop(shared);
-            return self.decide(call, asks, key, presented).await;
+            return self.decide(call, asks, key, presented, doubt).await;
         }
         let presented = self.fingerprints(&presented);
         self.forward(call, place, placed, key, presented, None)
             .await
     }
+}
+
+fn cannot_record(error: &LogError) -> Admission {
+    tracing::error!("a call was refused because the effect log could not take it: {error}");
+    Admission::Refuse(unavailable(
+        "The effect log cannot take this call.",
+        &format!("Nothing was sent. {error}."),
+    ))
 }
 
 fn not_attached() -> Refusal {

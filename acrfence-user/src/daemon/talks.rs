@@ -22,11 +22,8 @@ use crate::lineage::conversation::{
 };
 use crate::words::{
     Absent, AgentName, BranchId, EffectId, Ending, Forgotten, ForkPoint, Grade, HttpResponse,
-    Origin, ProcessIdentity, Request, Response, Seq, Status, ThreadId, ToolCall,
+    Origin, Request, Response, Seq, Status, ThreadId, ToolCall,
 };
-
-/// A process and those that made it, nearest first. The kernel side's table stands behind it.
-pub type Ancestors = dyn Fn(ProcessIdentity) -> Vec<ProcessIdentity> + Send + Sync;
 
 /// What is remembered of conversations.
 pub(super) struct Talks {
@@ -112,9 +109,11 @@ impl Pipeline {
         let head = || self.log().follow().0;
         {
             let mut all = self.0.talks.all.lock().await;
-            let observed = self.ask(&all, origin, turned, head());
+            let observed = self.look_at(&all, origin, turned, head());
             if observed.needs == Needs::Nothing {
-                return self.take_in(&mut all, origin, observed, None, None).await;
+                return self
+                    .write_down(&mut all, origin, observed, None, None)
+                    .await;
             }
         }
         // No call of the timeline that is being left may be on its way to the log.
@@ -122,10 +121,12 @@ impl Pipeline {
         loop {
             let _alone = self.alone(&owners).await;
             let mut all = self.0.talks.all.lock().await;
-            let observed = self.ask(&all, origin, turned, head());
+            let observed = self.look_at(&all, origin, turned, head());
             match observed.needs {
                 Needs::Nothing => {
-                    return self.take_in(&mut all, origin, observed, None, None).await;
+                    return self
+                        .write_down(&mut all, origin, observed, None, None)
+                        .await;
                 }
                 Needs::Thread => {
                     let title = observed.findings.iter().find_map(|f| match f {
@@ -136,7 +137,7 @@ impl Pipeline {
                         .open_thread(&origin.agent, title.unwrap_or("conversation"))
                         .await?;
                     return self
-                        .take_in(&mut all, origin, observed, Some(thread), Some(branch))
+                        .write_down(&mut all, origin, observed, Some(thread), Some(branch))
                         .await;
                 }
                 Needs::Branch { thread, parent } => {
@@ -159,14 +160,14 @@ impl Pipeline {
                     };
                     tracing::info!(agent = %origin.agent, thread = %thread, branch = %branch.id, "{}", branch.note);
                     return self
-                        .take_in(&mut all, origin, observed, None, Some(branch.id))
+                        .write_down(&mut all, origin, observed, None, Some(branch.id))
                         .await;
                 }
             }
         }
     }
 
-    fn ask(&self, all: &Conversations, origin: &Origin, turned: &Turned, at: Seq) -> Observed {
+    fn look_at(&self, all: &Conversations, origin: &Origin, turned: &Turned, at: Seq) -> Observed {
         let window: Duration = self.config().fence.suspect_window.0;
         let outcomes = |effect| self.known(effect);
         let seen = seen(origin, at);
@@ -176,7 +177,7 @@ impl Pipeline {
     }
 
     /// Binds what was observed to where it belongs and writes it down.
-    async fn take_in(
+    async fn write_down(
         &self,
         all: &mut Conversations,
         origin: &Origin,
@@ -267,10 +268,7 @@ impl Pipeline {
     pub(super) async fn placed(&self, origin: &Origin, call: Option<&CallSeen>) -> Option<Placed> {
         let call = call?;
         let all = self.0.talks.all.lock().await;
-        let ancestors = match self.0.ancestors.get() {
-            Some(ancestors) => ancestors(origin.process),
-            None => vec![origin.process],
-        };
+        let ancestors = self.0.nesting.ancestors(origin.process);
         let at = self.log().follow().0;
         let placement = all.place(call, &seen(origin, at), &ancestors)?;
         let line = all

@@ -158,7 +158,8 @@ impl Gatekeeper {
                 };
                 self.attend(stop, Some(gated.parent), gated.why);
             }
-            GateOutcome::Traced => self.keeper.traced(gated),
+            GateOutcome::Traced => self.keeper.runs(gated, TRACED),
+            GateOutcome::JobControl => self.keeper.job(gated),
             GateOutcome::Killed => self.keeper.count_ungated("killed_without_daemon"),
             GateOutcome::Passed => self.keeper.count_ungated("passed_without_daemon"),
         }
@@ -496,20 +497,36 @@ impl Keeper {
         }
     }
 
-    /// A process of interest runs, because somebody else traces it.
-    fn traced(&self, gated: Gated) {
-        self.count_ungated("traced");
+    /// An interactive shell runs a program that policy names, perhaps as one of the gated commands.
+    fn job(self: &Arc<Self>, gated: Gated) {
+        let keeper = self.clone();
+        self.hands.start(move || {
+            let stop = Stop {
+                process: gated.process,
+                since_ns: gated.at_ns,
+            };
+            let rules = &keeper.settings.rules;
+            // It runs, and may be gone or another program by now. Then it is taken for a command.
+            let is_harmless = Subject::look(stop).is_ok_and(|subject| {
+                rules
+                    .command_line(&subject.argv, &subject.started, &subject.file)
+                    .is_some_and(|argv| rules.gating(&argv).is_none())
+            });
+            if !is_harmless {
+                keeper.runs(gated, JOB);
+            }
+        });
+    }
+
+    /// A process of interest runs and could not be stopped.
+    fn runs(&self, gated: Gated, (word, why): (&'static str, &str)) {
+        self.count_ungated(word);
         let what = self.settings.ungated;
         let matters = gated.why & !GateWhy::ENVIRONMENT != 0;
         if !matters {
             return;
         }
-        self.report(
-            gated.process,
-            "a process cannot be gated because another program traces it; end the debugger, or wrap the program with \
-             `acrfence mcp -- …`",
-            what,
-        );
+        self.report(gated.process, why, what);
         if what == Ungated::Refuse
             && let Ok(process) =
                 crate::boundary::process::pinned::Process::open_identity(gated.process)
@@ -569,6 +586,18 @@ impl Keeper {
         *self.counts.lock().ungated.entry(why).or_default() += 1;
     }
 }
+
+/// Why processes of interest run: a word to count by, and what a person is told.
+const TRACED: (&str, &str) = (
+    "traced",
+    "a process cannot be gated because another program traces it; end the debugger, or wrap the program with \
+     `acrfence mcp -- …`",
+);
+const JOB: (&str, &str) = (
+    "job_control",
+    "a command that policy names was typed into an interactive shell, which would take the gate for Ctrl-Z; let the \
+     agent run it with `bash -c`",
+);
 
 /// A thread that takes processes from the kernel's queue to a gatekeeper.
 #[derive(Debug)]
