@@ -243,13 +243,6 @@ async fn transfer(State(books): State<Arc<Books>>, Json(order): Json<Order>) -> 
     (status, Json(answer)).into_response()
 }
 
-<<<<<<< HEAD
-async fn ledger(State(books): State<Arc<Books>>) -> Response {
-    match books.ledger.entries() {
-        Ok(ledger) => Json(json!({"count": ledger.len(), "transfers": ledger})).into_response(),
-        Err(why) => broken(&why),
-    }
-=======
 /// What a question about the ledger may ask for.
 #[derive(Default, Deserialize)]
 #[serde(default)]
@@ -258,13 +251,15 @@ struct Wanted {
     reference: Option<String>,
 }
 
-async fn ledger(State(books): State<Arc<Books>>, Query(wanted): Query<Wanted>) -> Json<Value> {
-    let mut ledger = books.lock().clone();
+async fn ledger(State(books): State<Arc<Books>>, Query(wanted): Query<Wanted>) -> Response {
+    let mut ledger = match books.ledger.entries() {
+        Ok(ledger) => ledger,
+        Err(why) => return broken(&why),
+    };
     if let Some(reference) = &wanted.reference {
         ledger.retain(|booking| booking.order.reference == *reference);
     }
-    Json(json!({"count": ledger.len(), "transfers": ledger}))
->>>>>>> main
+    Json(json!({"count": ledger.len(), "transfers": ledger})).into_response()
 }
 
 async fn balance(State(books): State<Arc<Books>>) -> Response {

@@ -71,7 +71,10 @@ fn the_bank_is_asked_and_says_that_it_was_paid() -> Result<()> {
         let lines = fence.say(&["log", "export", "--decrypt", "--kind", kind])?;
         Ok(lines.lines().count())
     };
-    assert_eq!((kinds("asked")?, kinds("answered")?, kinds("resolved")?), (1, 1, 1));
+    assert_eq!(
+        (kinds("asked")?, kinds("answered")?, kinds("resolved")?),
+        (1, 1, 1)
+    );
     Ok(())
 }
 
@@ -80,7 +83,10 @@ fn the_bank_is_asked_and_says_that_it_was_not_paid() -> Result<()> {
     let authority = Authority::new()?;
     let bank = Bank::start(&authority)?;
     // Another bank has the books of the order: this one knows nothing of it.
-    let other = QUERY.replace("{body:/reference}\"\nhappened", "{body:/reference}x\"\nhappened");
+    let other = QUERY.replace(
+        "{body:/reference}\"\nhappened",
+        "{body:/reference}x\"\nhappened",
+    );
     let fence = doubtful(&authority, &bank, &other)?;
     let answer = pay_again(&fence, &bank, Client::Curl)?;
     assert_eq!(answer.status, 201, "{}", answer.body);
@@ -124,7 +130,10 @@ fn the_original_is_sent_again_under_its_own_reference() -> Result<()> {
     assert_eq!(answer.status, 200, "{}", answer.body);
     let told: Value = serde_json::from_str(&answer.body)?;
     // The bank itself says that it saw this very order before.
-    assert_eq!((&told["id"], &told["duplicate"]), (&"tr_000001".into(), &true.into()));
+    assert_eq!(
+        (&told["id"], &told["duplicate"]),
+        (&"tr_000001".into(), &true.into())
+    );
     assert_eq!((bank.payments(), bank.requests()), (1, 2));
     Ok(())
 }

@@ -97,7 +97,12 @@ fn curl(url: &str, body: &std::path::Path) -> Command {
     let mut command = Command::new("/usr/bin/curl");
     command
         .args(["--silent", "--show-error", "--max-time", "60"])
-        .args(["--header", "content-type: application/json", "--header", "expect:"])
+        .args([
+            "--header",
+            "content-type: application/json",
+            "--header",
+            "expect:",
+        ])
         .args(["--write-out", "\n%{http_code}", "--data-binary"])
         .arg(format!("@{}", body.display()))
         .arg(url);
@@ -108,14 +113,21 @@ fn killed_in_the_middle(until: Until, body: usize) -> Result<()> {
     let server = Halfway::start(until)?;
     let mut fence = Fence::start_with(&[], POLICY)?;
     let file = fence.place().scratch().join("order.json");
-    std::fs::write(&file, format!("{{\"to\": \"alice\", \"note\": \"{}\"}}", "x".repeat(body)))?;
+    std::fs::write(
+        &file,
+        format!("{{\"to\": \"alice\", \"note\": \"{}\"}}", "x".repeat(body)),
+    )?;
     let pay = curl(&server.url(), &file);
     let life = Running::start("buyer", &mut fence.launch("buyer", &pay)?)?;
     let upstream = server.reached()?;
     fence.kill()?;
     drop(upstream);
     let ended = life.finish()?;
-    ensure!(!ended.stdout.contains("201"), "the agent was answered: {}", ended.stdout);
+    ensure!(
+        !ended.stdout.contains("201"),
+        "the agent was answered: {}",
+        ended.stdout
+    );
 
     fence.start_again()?;
     let effects = fence.effects("buyer")?;
@@ -128,7 +140,12 @@ fn killed_in_the_middle(until: Until, body: usize) -> Result<()> {
             fence.say(&["restored", "buyer"])?;
         }
         let again = fence.run("buyer", &pay)?;
-        ensure!(again.stdout.ends_with("409"), "{}{}", again.stdout, again.stderr);
+        ensure!(
+            again.stdout.ends_with("409"),
+            "{}{}",
+            again.stdout,
+            again.stderr
+        );
         ensure!(
             server.there.try_recv().is_err(),
             "the equal call was sent as well"

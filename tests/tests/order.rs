@@ -72,9 +72,11 @@ fn read(trace: &str) -> Vec<Step> {
                 .split_once("\"\\xac\\xfe\\x01\\x")
                 .and_then(|(_, rest)| u8::from_str_radix(rest.get(..2)?, 16).ok());
             steps.extend(kind.map(Step::Record));
-        } else if call.contains(&request) && !call.starts_with("read") && !call.starts_with("recv") {
+        } else if call.contains(&request) && !call.starts_with("read") && !call.starts_with("recv")
+        {
             steps.push(Step::Request);
-        } else if call.contains(&response) && !call.starts_with("read") && !call.starts_with("recv") {
+        } else if call.contains(&response) && !call.starts_with("read") && !call.starts_with("recv")
+        {
             steps.push(Step::Response);
         }
     }
@@ -127,11 +129,19 @@ fn on_disk_before_the_first_byte_goes_either_way() -> Result<()> {
     check(&steps).with_context(|| format!("{steps:?}"))?;
 
     // The check sees it when it is otherwise: without the syncs, and with either message first.
-    let without: Vec<Step> = steps.iter().filter(|s| **s != Step::Synced).cloned().collect();
+    let without: Vec<Step> = steps
+        .iter()
+        .filter(|s| **s != Step::Synced)
+        .cloned()
+        .collect();
     assert!(check(&without).is_err());
     for early in [Step::Request, Step::Response] {
         let mut moved: Vec<Step> = steps.iter().filter(|s| **s != early).cloned().collect();
-        let kind = if early == Step::Request { PREPARED } else { SETTLED };
+        let kind = if early == Step::Request {
+            PREPARED
+        } else {
+            SETTLED
+        };
         let written = moved
             .iter()
             .position(|s| *s == Step::Record(kind))
