@@ -72,10 +72,9 @@ fn main() -> ExitCode {
     for agent in FRAMEWORKS {
         for restore in [Restore::Rewind, Restore::Reload] {
             for scenario in [Scenario::Payment, Scenario::Transfer] {
-                trials.push(trial(
-                    (scenario, agent, restore, Transport::Rest, 2, 0),
-                    full,
-                ));
+                let expected = (scenario, agent, restore, Transport::Rest, 2, 0);
+                trials.push(trial(expected, full, Between::Off));
+                trials.push(trial(expected, full, Between::On));
             }
         }
         if agent != Agent::CrewAi {
