@@ -186,6 +186,13 @@ pub struct Attached {
     pub environment: Vec<(String, String)>,
 }
 
+/// `GET /v1/self`: the agent whose process asks.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Myself {
+    /// Its name.
+    pub agent: AgentName,
+}
+
 /// `POST /v1/agents/NAME/checkpoints`.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -211,7 +218,7 @@ pub struct CheckpointTaken {
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Restored {
-    /// Only this thread; the agent's main one when absent.
+    /// Only this thread; all of the agent's when absent.
     pub thread: Option<ThreadId>,
     /// An effect id, the name of a checkpoint, or a time (RFC 3339). Absent: nobody knows, everything
     /// is taken as forgotten.
@@ -224,7 +231,7 @@ pub struct Restored {
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Fork {
-    /// Only this thread; the agent's main one when absent.
+    /// Only this thread; all of the agent's when absent.
     pub thread: Option<ThreadId>,
     /// For the tree.
     pub note: String,

@@ -58,6 +58,7 @@ pub async fn serve<S: Future<Output = ()> + Send + 'static>(
 fn router(daemon: Arc<Daemon>) -> Router {
     Router::new()
         .route("/v1/status", get(status))
+        .route("/v1/self", get(myself))
         .route("/v1/agents", get(agents).post(attach))
         .route("/v1/agents/{name}", delete(detach))
         .route("/v1/agents/{name}/tree", get(tree))
@@ -99,6 +100,10 @@ async fn agents(
     ConnectInfo(peer): ConnectInfo<Peer>,
 ) -> Answer<Vec<AgentStatus>> {
     Ok(Json(daemon.agents(peer)))
+}
+
+async fn myself(State(daemon): Shared, ConnectInfo(peer): ConnectInfo<Peer>) -> Answer<Myself> {
+    daemon.myself(peer).map(Json)
 }
 
 async fn attach(

@@ -2,6 +2,7 @@
 
 use super::nesting;
 use super::pipeline::{Inner, Place, earlier};
+use super::talks::Placed;
 use crate::analyzer::{self, Evidence, Examination, Llm, Provenance, Residue};
 use crate::effect::LogError;
 use crate::fence::{Candidate, Decision, Earlier, HoldReason, Situation, Spent, decide};
@@ -32,10 +33,12 @@ pub(super) fn gather(
     inner: &Inner,
     call: &ToolCall,
     place: Place,
+    placed: Option<&Placed>,
     key: &ToolKey,
     presented: &[Fingerprint],
 ) -> Result<Gathered, LogError> {
-    let sources = sources(&inner.lineage.read(), &call.origin.agent, place);
+    let by_time = placed.map_or(&[][..], |placed| &placed.by_time);
+    let sources = sources(&inner.lineage.read(), &call.origin.agent, place, by_time);
     let spent = spent(inner, &sources, presented)?;
     let mut gathered = Gathered {
         candidates: Vec::new(),
@@ -86,16 +89,28 @@ pub(super) struct Source {
     is_home: bool,
     /// How sure it can be at most that the call means an effect of that thread.
     at_most: Grade,
+    /// Effects of this thread that its conversation does not explain, with the branch that a restore
+    /// of the whole agent opened: it tells what is forgotten of them.
+    unexplained: Option<(BranchId, Vec<EffectId>)>,
 }
 
 /// The call's own thread first, then the agent's others: what a restore of the whole agent made them
 /// forget may come again in any conversation.
-fn sources(lineage: &Lineage, agent: &AgentName, place: Place) -> Vec<Source> {
+fn sources(
+    lineage: &Lineage,
+    agent: &AgentName,
+    place: Place,
+    by_time: &[EffectId],
+) -> Vec<Source> {
     let home = Source {
         thread: place.thread,
         branch: Some(place.branch),
         is_home: true,
         at_most: Grade::Certain,
+        unexplained: lineage
+            .wide(place.thread)
+            .filter(|wide| wide.id != place.branch)
+            .map(|wide| (wide.id, by_time.to_vec())),
     };
     let threads = lineage.agent(agent).map_or(&[][..], |line| &line.threads);
     let main = lineage.main_thread(agent);
@@ -116,6 +131,7 @@ fn sources(lineage: &Lineage, agent: &AgentName, place: Place) -> Vec<Source> {
                 thread,
                 branch: wide,
                 is_home: false,
+                unexplained: None,
                 at_most: if goes_on {
                     Grade::Suspect
                 } else {
@@ -327,7 +343,11 @@ pub(super) fn fenced(
     let by_restore = {
         let lineage = inner.lineage.read();
         let fenced = match source.branch {
-            Some(branch) if source.is_home => lineage.fenced(branch, effect),
+            Some(branch) if source.is_home => lineage.fenced(branch, effect).or_else(|| {
+                let (wide, effects) = source.unexplained.as_ref()?;
+                let is_one = effects.contains(&effect.id);
+                is_one.then(|| lineage.fenced_elsewhere(*wide, effect))?
+            }),
             Some(branch) => lineage.fenced_elsewhere(branch, effect),
             None => None,
         };
@@ -381,7 +401,7 @@ pub(super) fn spent_in(
     place: Place,
     presented: &[Fingerprint],
 ) -> Result<Vec<Spent>, LogError> {
-    let sources = sources(&inner.lineage.read(), agent, place);
+    let sources = sources(&inner.lineage.read(), agent, place, &[]);
     spent(inner, &sources, presented)
 }
 

@@ -221,7 +221,7 @@ impl Pipeline {
         let spent = evidence::spent_in(&self.0, &agent, place, &presented)?;
         if !spent.is_empty() && self.enforces() {
             let gathered = tokio::task::block_in_place(|| {
-                evidence::gather(&self.0, &call, place, &key, &presented)
+                evidence::gather(&self.0, &call, place, None, &key, &presented)
             })?;
             let judged = gathered.judge(&self.0, place)?;
             match judged.decision {

@@ -504,7 +504,7 @@ impl Pipeline {
                 return Ok(Admission::Refuse(not_attached()));
             };
             let mut gathered = tokio::task::block_in_place(|| {
-                evidence::gather(&self.0, &call, place, &key, &presented)
+                evidence::gather(&self.0, &call, place, placed, &key, &presented)
             })?;
             let mut judged = gathered.judge(&self.0, place)?;
             if let (

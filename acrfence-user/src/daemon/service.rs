@@ -13,7 +13,7 @@ use super::upkeep::SharedStore;
 use crate::analyzer;
 use crate::control::{
     AgentStatus, ApiError, CaInfo, CheckpointTaken, EffectDetail, ErrorCode, Explained, Fork,
-    HeldCall, Opened, Peer, Resolve, Restored, Status, TakeCheckpoint, Tree, TreeEffect,
+    HeldCall, Myself, Opened, Peer, Resolve, Restored, Status, TakeCheckpoint, Tree, TreeEffect,
 };
 use crate::effect::{EffectFilter, EffectRow, Event, HoldDecision, LogError, Page};
 use crate::lineage::{Executed, Life, Lineage, RestoreTarget, TargetError};
@@ -110,6 +110,17 @@ impl Daemon {
                 .filter(|t| self.may_see(peer, &t.agent))
                 .collect(),
         })
+    }
+
+    /// `GET /v1/self`.
+    pub fn myself(&self, peer: Peer) -> Result<Myself, ApiError> {
+        let agent = match self.kernel.membership(peer.pid) {
+            Membership::Inside(life) => self.agent_of(life).map(|(agent, _)| agent),
+            Membership::Outside | Membership::Unknown => None,
+        };
+        agent
+            .map(|agent| Myself { agent })
+            .ok_or_else(|| not_found("this process belongs to no agent".into()))
     }
 
     /// `GET /v1/agents`.

@@ -16,9 +16,9 @@ use crate::boundary::decoded_body;
 use crate::effect::{Event, LogError};
 use crate::lineage::Lineage;
 use crate::lineage::conversation::{
-    Absence, Bounds, CallSeen, Conversations, Delta, Exchange, Finding, Format, Known, Marker,
-    Needs, Observed, Placement, Reply, Rewind, Seen, Shown, Strand, Turned, Unreadable,
-    decode_change, encode_change, read_request, read_response,
+    Absence, Bounds, CallSeen, Confidence, Conversations, Delta, Exchange, Finding, Format, Known,
+    Marker, Needs, Observed, Placement, Reply, Rewind, Seen, Shown, Strand, TurnMemory, Turned,
+    Unreadable, decode_change, encode_change, read_request, read_response,
 };
 use crate::words::{
     Absent, AgentName, BranchId, EffectId, Ending, Forgotten, ForkPoint, Grade, HttpResponse,
@@ -39,6 +39,9 @@ pub(super) struct Placed {
     asked: Seq,
     /// What the line is known not to remember.
     absent: Vec<(EffectId, Absence)>,
+    /// After a restore of the whole agent: effects of the thread that nothing but the time ties to a
+    /// turn. That a conversation goes on says nothing of them: they may be something else's.
+    pub(super) by_time: Vec<EffectId>,
 }
 
 /// A model request that waits for its answer.
@@ -271,10 +274,19 @@ impl Pipeline {
         let ancestors = self.0.nesting.ancestors(origin.process);
         let at = self.log().follow().0;
         let placement = all.place(call, &seen(origin, at), &ancestors)?;
-        let line = all
-            .thread(placement.at.thread)
-            .and_then(|thread| thread.strand(placement.at.strand));
+        let thread = all.thread(placement.at.thread)?;
+        let line = thread.strand(placement.at.strand);
+        let was_restored =
+            self.with_lineage(|l| l.restored_from_outside(placement.at.thread).is_some());
+        let by_time = if was_restored {
+            let ties = thread.turns.iter().flat_map(TurnMemory::ties);
+            let loose = ties.filter(|tie| tie.confidence == Confidence::Time);
+            loose.map(|tie| tie.effect).collect()
+        } else {
+            Vec::new()
+        };
         Some(Placed {
+            by_time,
             asked: line.map_or(Seq(0), |line| line.asked),
             absent: line.map_or_else(Vec::new, |line| line.absent.clone()),
             placement,
