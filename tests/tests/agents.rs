@@ -1,5 +1,6 @@
-//! Real agents without a fence: each driver really restores its agent, which then pays again. A
-//! scripted model stands in for theirs.
+//! Real agents, without a fence and with one. Without, each driver really restores its agent, which
+//! then pays again; with one, nobody tells the daemon anything, and nothing happens twice. A scripted
+//! model stands in for theirs.
 
 use std::process::ExitCode;
 
@@ -63,31 +64,33 @@ const FRAMEWORKS: [Agent; 7] = [
 fn main() -> ExitCode {
     let arguments = Arguments::from_args();
     let full = std::env::var_os("ACRFENCE_FULL").is_some_and(|value| value == "1");
-    let mut trials: Vec<Trial> = REPRESENTATIVE
-        .iter()
-        .map(|&expected| trial(expected, true))
-        .collect();
+    let mut trials = Vec::new();
+    for &expected in REPRESENTATIVE {
+        trials.push(trial(expected, true, Between::Off));
+        trials.push(trial(expected, true, Between::On));
+    }
     for agent in FRAMEWORKS {
         for restore in [Restore::Rewind, Restore::Reload] {
             for scenario in [Scenario::Payment, Scenario::Transfer] {
-                trials.push(trial(
-                    (scenario, agent, restore, Transport::Rest, 2, 0),
-                    full,
-                ));
+                let expected = (scenario, agent, restore, Transport::Rest, 2, 0);
+                trials.push(trial(expected, full, Between::Off));
+                trials.push(trial(expected, full, Between::On));
             }
         }
         if agent != Agent::CrewAi {
             let expected = (BYPASS, agent, Restore::Rewind, Transport::Rest, 2, 1);
-            trials.push(trial(expected, full));
+            trials.push(trial(expected, full, Between::Off));
+            trials.push(trial(expected, full, Between::On));
         }
     }
     libtest_mimic::run(&arguments, trials).exit_code()
 }
 
-fn trial(expected: Expected, wanted: bool) -> Trial {
+fn trial(expected: Expected, wanted: bool, fence: Between) -> Trial {
     let (scenario, agent, restore, transport, ..) = expected;
     let name = format!(
-        "{}_{}_{}_{}",
+        "{}{}_{}_{}_{}",
+        if fence == Between::On { "fenced_" } else { "" },
         agent.name(),
         restore.name(),
         transport.name(),
@@ -102,24 +105,20 @@ fn trial(expected: Expected, wanted: bool) -> Trial {
         if let Err(why) = agent.home() {
             return Ok(Completion::ignored_with(format!("skipped: {why:#}")));
         }
-        match without_a_fence(expected) {
+        let lived = match fence {
+            Between::On => with_a_fence(expected),
+            _ => without_a_fence(expected),
+        };
+        match lived {
             Ok(()) => Ok(Completion::Completed),
             Err(why) => Err(Failed::from(format!("{why:#}"))),
         }
     })
 }
 
-fn without_a_fence((scenario, agent, restore, transport, effects, abuses): Expected) -> Result<()> {
-    let cell = Cell {
-        scenario,
-        agent,
-        restore,
-        transport,
-        fence: Between::Off,
-        suspect: Suspect::Hold,
-        wording: Wording::Explicit,
-    };
-    let trial = cell.trial(1)?;
+fn without_a_fence(expected: Expected) -> Result<()> {
+    let (.., effects, abuses) = expected;
+    let trial = cell(expected, Between::Off).trial(1)?;
     let counted = (trial.tally.effects, trial.tally.unauthorised);
     ensure!(
         counted == (effects, abuses),
@@ -132,4 +131,46 @@ fn without_a_fence((scenario, agent, restore, transport, effects, abuses): Expec
         trial.lived.lives
     );
     Ok(())
+}
+
+fn with_a_fence(expected: Expected) -> Result<()> {
+    let cell = cell(expected, Between::On);
+    let trial = cell.trial(1)?;
+    let counted = (trial.tally.effects, trial.tally.unauthorised);
+    let (meant, said) = (cell.meant(), &trial.said);
+    ensure!(
+        counted == (meant, 0),
+        "meant were {meant} effects, the books say {counted:?}\n{:?}\n{said}",
+        trial.lived.lives
+    );
+    ensure!(
+        trial.lived.finished,
+        "the agent did not end its task: {:?}\n{said}",
+        trial.lived.lives
+    );
+    let conversation = |signal: &String| signal.starts_with("conversation");
+    let told = trial.noticed_by.iter().any(conversation);
+    // One that resumes with the very call that it had made shows no history first.
+    ensure!(
+        told != cell.is_control(),
+        "a restore was noticed so: {:?}\n{said}",
+        trial.noticed_by
+    );
+    ensure!(
+        trial.exact.unwrap_or(true),
+        "what is fenced is not what was forgotten\n{said}"
+    );
+    Ok(())
+}
+
+fn cell((scenario, agent, restore, transport, ..): Expected, fence: Between) -> Cell {
+    Cell {
+        scenario,
+        agent,
+        restore,
+        transport,
+        fence,
+        suspect: Suspect::Hold,
+        wording: Wording::Explicit,
+    }
 }

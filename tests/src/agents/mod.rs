@@ -5,7 +5,6 @@ mod codex;
 mod framework;
 
 use std::fs;
-use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Instant;
@@ -266,8 +265,6 @@ impl Setting<'_> {
             Some((fence, agent)) => fence.launch(agent, &command)?,
             None => trusting(command, &self.testbed.authority().root()),
         };
-        // Some agents are a small program that starts the real one.
-        command.process_group(0);
         let mut life = Running::start(name, &mut command)?;
         life.close_stdin();
         Ok(life)
@@ -296,7 +293,7 @@ impl Setting<'_> {
             let ended = life.finish()?;
             return Err(why.context(format!("{}\n{}", ended.stdout, ended.stderr)));
         }
-        life.kill_group()
+        life.kill_tree()
     }
 
     /// What a restored agent is told.

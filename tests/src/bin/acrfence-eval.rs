@@ -3,6 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use acrfence_tests::agents::{Agent, Restore};
 use acrfence_tests::evaluation::report::{self, NotRun, Report};
@@ -12,6 +13,8 @@ use acrfence_tests::scenario::{Scenario, Wording};
 use acrfence_tests::testbed::Transport;
 use anyhow::{Context as _, Result, ensure};
 use clap::{Parser, ValueEnum};
+use tokio::runtime::Runtime;
+use tokio::signal::unix::{SignalKind, signal};
 
 /// Runs real agents through their restores, with and without the fence, and counts what the services
 /// did. Agents are installed by `cargo xtask environment --agents all`.
@@ -53,6 +56,33 @@ struct Arguments {
     /// Show what the model was asked and what the daemon said.
     #[arg(long)]
     show: bool,
+}
+
+/// Whether to stop after the run that is under way, which takes down what it set up.
+static INTERRUPTED: AtomicBool = AtomicBool::new(false);
+
+/// Makes interrupts set [`INTERRUPTED`] instead of ending the process where it is.
+fn mind_interrupts() -> Result<Runtime> {
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(1)
+        .enable_all()
+        .build()
+        .context("starting a thread that watches for interrupts")?;
+    for kind in [
+        SignalKind::interrupt(),
+        SignalKind::terminate(),
+        SignalKind::hangup(),
+    ] {
+        let mut signals = runtime
+            .block_on(async { signal(kind) })
+            .context("watching for interrupts")?;
+        runtime.spawn(async move {
+            while signals.recv().await.is_some() {
+                INTERRUPTED.store(true, Ordering::Relaxed);
+            }
+        });
+    }
+    Ok(runtime)
 }
 
 fn main() -> ExitCode {
@@ -132,6 +162,7 @@ fn among<T: PartialEq>(wanted: &[T], one: &T) -> bool {
 }
 
 fn run(arguments: &Arguments) -> Result<()> {
+    let _watching = mind_interrupts()?;
     let cells = arguments.cells();
     ensure!(!cells.is_empty(), "there is no such cell");
     let mut not_run = Vec::new();
@@ -157,6 +188,7 @@ fn run(arguments: &Arguments) -> Result<()> {
                     }
                     continue;
                 }
+                Err(e) if INTERRUPTED.load(Ordering::Relaxed) => return Err(e),
                 Err(e) => format!("{e:#}"),
             },
         };
@@ -196,6 +228,10 @@ fn trials(cell: &Cell, arguments: &Arguments) -> Result<Vec<Trial>> {
     cell.agent.home()?;
     (0..arguments.n)
         .map(|n| {
+            ensure!(
+                !INTERRUPTED.load(Ordering::Relaxed),
+                "interrupted; everything was taken down"
+            );
             let trial = cell.trial(arguments.seed + n)?;
             eprintln!(
                 "{}: {} effects, {} unauthorised, {} in {:.1} s; noticed: {}",
@@ -208,7 +244,7 @@ fn trials(cell: &Cell, arguments: &Arguments) -> Result<Vec<Trial>> {
                     "NOT FINISHED"
                 },
                 trial.lived.seconds,
-                trial.noticed_by.join(", "),
+                trial.noticed_by.join("; "),
             );
             if arguments.show {
                 show(&trial);

@@ -169,9 +169,8 @@ impl Cell {
             Suspect::Hold => "hold",
             Suspect::Replay => "replay",
         };
-        let gate = self.transport == Transport::McpStdio;
         format!(
-            "[fence]\nmode = \"{mode}\"\nsuspect = \"{suspect}\"\nhold_timeout = \"{HOLD_TIMEOUT}\"\n[gate]\nexec = {gate}\n"
+            "[fence]\nmode = \"{mode}\"\nsuspect = \"{suspect}\"\nhold_timeout = \"{HOLD_TIMEOUT}\"\n"
         )
     }
 

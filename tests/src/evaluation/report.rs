@@ -172,7 +172,7 @@ fn median(mut values: Vec<f64>) -> Option<f64> {
     values.sort_by(f64::total_cmp);
     let middle = values.len() / 2;
     let value = *values.get(middle)?;
-    Some(tenths(if values.len() % 2 == 0 {
+    Some(tenths(if values.len().is_multiple_of(2) {
         f64::midpoint(values[middle - 1], value)
     } else {
         value

@@ -60,7 +60,7 @@ impl Hand {
                 letter = b'f';
             }
             while group.len() < length {
-                if n != plain && group.len() % 2 == 0 {
+                if n != plain && group.len().is_multiple_of(2) {
                     group.push(char::from(letter));
                 } else {
                     group.push(char::from(b'0' + digit));
