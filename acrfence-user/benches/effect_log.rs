@@ -455,6 +455,8 @@ fn around(n: u64) -> Vec<Event> {
             grade: Grade::Certain,
             note: String::new(),
             at,
+            absent: None,
+            wide: false,
         }));
     }
     let Event::Prepared(like) = prepared(n, 300) else {

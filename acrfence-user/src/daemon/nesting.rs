@@ -251,7 +251,7 @@ impl Pipeline {
                 continue;
             }
             self.0.nesting.doubt(effect, ended);
-            self.0.doubtful.lock().insert((place.thread, key.clone()));
+            self.0.doubtful.lock().insert((agent.clone(), key.clone()));
         }
         Ok(Admission::Forward(ticket))
     }
