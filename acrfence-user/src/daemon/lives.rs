@@ -54,6 +54,9 @@ impl Daemon {
             Some(name) => name,
             None => name_from(&facts.exe, &facts.argv)?,
         };
+        self.end_if_only_orphans_are_left(&name)
+            .await
+            .map_err(log_error)?;
         let number = self.next_life(peer, &name)?;
         let incarnation = Incarnation {
             agent: name.clone(),
@@ -153,9 +156,18 @@ impl Daemon {
                 format!("agent `{name}` is not running"),
             ));
         };
-        self.kernel
-            .untrack(life_index(began))
-            .map_err(|e| error(ErrorCode::Unavailable, format!("{e:#}")))?;
+        let lives: Vec<LifeIndex> = self.pipeline.with_lineage(|lineage| {
+            let lives = lineage.agent(&name).map_or(&[][..], |line| &line.lives);
+            lives.iter().map(|life| life_index(life.began)).collect()
+        });
+        // Also what earlier lives left behind.
+        let left =
+            |index: &LifeIndex| *index == life_index(began) || self.kernel.processes(*index) > 0;
+        for index in lives.into_iter().filter(left) {
+            self.kernel
+                .untrack(index)
+                .map_err(|e| error(ErrorCode::Unavailable, format!("{e:#}")))?;
+        }
         self.end(&name, number, format!("detached by uid {}", peer.uid))
             .await
             .map_err(log_error)?;
@@ -189,6 +201,28 @@ impl Daemon {
             }
         }
         Ok(())
+    }
+
+    /// Ends a life whose root process is gone though something that it left goes on (a tool call of a
+    /// killed agent): who starts the agent again starts a new life. What is left stays behind the fence
+    /// as what it was.
+    async fn end_if_only_orphans_are_left(&self, name: &AgentName) -> Result<(), LogError> {
+        let living = self.pipeline.with_lineage(|lineage| {
+            let life = lineage.agent(name)?.living()?;
+            Some((life.began, life.incarnation.number, life.incarnation.root))
+        });
+        let Some((began, number, root)) = living else {
+            return Ok(());
+        };
+        let index = life_index(began);
+        if self.kernel.membership(root.tgid) == Membership::Inside(index) {
+            return Ok(());
+        }
+        let left = self.kernel.processes(index);
+        let why = format!(
+            "its root process ended and it is started again; {left} of its processes go on"
+        );
+        self.end(name, number, why).await
     }
 
     /// The agent and life that the kernel side knows by this number.
