@@ -44,6 +44,10 @@ pub fn process_gate(ctx: BtfTracePointContext) -> i32 {
     let done = passed(&mine);
     let is_job = is_job(ctx.arg(0)) == Some(true);
     let mut wanted = wanted & !done;
+    if mine.parent == 0 {
+        // Where the agent begins: its own streams are those of whoever started it.
+        wanted &= !GateWhy::STDIO;
+    }
     if is_job {
         wanted &= GateWhy::COMMAND;
     }
