@@ -439,7 +439,7 @@ fn prepared(n: u64, size: usize) -> Event {
 fn around(n: u64) -> Vec<Event> {
     let mut events = Vec::new();
     let at = Timestamp(n);
-    if n % 200 == 0 {
+    if n.is_multiple_of(200) {
         events.push(Event::ThreadOpened(Thread {
             id: thread(n),
             agent: agent(n),

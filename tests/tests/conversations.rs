@@ -315,7 +315,7 @@ fn a_hook_of_the_agent_says_that_it_was_resumed() -> Result<()> {
     let first = world.live(&["--say", "pay alice 100"])?;
     world.cut(1)?;
     // What Claude Code gives its hooks; anything but a resumed session says nothing.
-    for (source, restores) in [("startup", 0), ("resume", 1)] {
+    for (source, is_restore) in [("startup", false), ("resume", true)] {
         let event = format!(r#"{{"session_id": "s1", "source": "{source}"}}"#);
         let acrfence = world.fence.place().cli(["hooks", "event", "claude"])?;
         let mut hook = acrfence_tests::client::plain("/bin/sh");
@@ -327,7 +327,7 @@ fn a_hook_of_the_agent_says_that_it_was_resumed() -> Result<()> {
             .args(acrfence.get_args());
         let ended = world.fence.run("thinker", &hook)?;
         anyhow::ensure!(ended.ok() && ended.stdout.is_empty(), "{ended:?}");
-        assert_eq!(world.restores()?.len() > 0, restores > 0, "{source}");
+        assert_eq!(!world.restores()?.is_empty(), is_restore, "{source}");
     }
     let again = world.live(&[])?;
     assert_eq!(last_result(&again), last_result(&first));

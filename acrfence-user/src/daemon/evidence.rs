@@ -124,9 +124,9 @@ fn sources(
             let goes_on = Some(place.thread) != main
                 && Some(thread) != main
                 && wide.is_some_and(|wide| place.thread.0 < wide.0)
-                && !lineage
+                && lineage
                     .wide(place.thread)
-                    .is_some_and(|b| b.id == place.branch);
+                    .is_none_or(|b| b.id != place.branch);
             Source {
                 thread,
                 branch: wide,

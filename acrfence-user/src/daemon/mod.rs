@@ -1,6 +1,8 @@
 //! The daemon: puts the rooms together and gives time, randomness and order to the pure ones.
 
+mod admit;
 mod callers;
+mod desks;
 mod evidence;
 mod follow;
 mod gate;
@@ -11,6 +13,7 @@ mod lives;
 mod nesting;
 mod news;
 mod notices;
+mod people;
 mod pipeline;
 mod probe_kernel;
 mod service;
@@ -19,6 +22,7 @@ mod talks;
 mod ticket;
 mod tools;
 mod upkeep;
+mod verdicts;
 mod waiting;
 
 pub use holds::Hold;

@@ -259,14 +259,14 @@ fn lineage(kind: u8, n: u8) -> Event {
             grade: Grade::Certain,
             note: String::new(),
             at,
-            absent: (n % 2 == 0).then(|| {
+            absent: (n.is_multiple_of(2)).then(|| {
                 vec![Absent {
                     effect: EffectId(Seq(n.into())),
                     forgotten: Forgotten::Call,
                     grade: Grade::Certain,
                 }]
             }),
-            wide: n % 3 == 0,
+            wide: n.is_multiple_of(3),
         }),
         4 => Event::CheckpointTaken(Checkpoint {
             agent: agent(n % 3),

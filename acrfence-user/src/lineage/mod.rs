@@ -5,6 +5,7 @@
 
 pub mod conversation;
 mod fold;
+mod shown;
 mod target;
 mod timeline;
 mod tree;
