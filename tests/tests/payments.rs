@@ -359,6 +359,14 @@ fn observing_stops_nothing_and_tells_what_it_would_have_done() -> Result<()> {
     assert_eq!(bank.payments(), 2);
     assert_eq!(fence.effects("buyer")?.len(), 2);
     assert!(fence.say(&["status"])?.contains("observe"));
+    // An audit finds the duplicate that happened.
+    let report = fence.ask(&["report", "buyer", "--happened"])?;
+    assert_eq!(report.len(), 1, "{report:?}");
+    assert_eq!(
+        (report[0]["code"].as_str(), &report[0]["stopped"]),
+        (Some("duplicate"), &Value::Bool(false))
+    );
+    assert!(fence.say(&["report"])?.contains("1 duplicates"));
     Ok(())
 }
 

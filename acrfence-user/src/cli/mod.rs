@@ -11,6 +11,7 @@ pub mod judge;
 mod log;
 pub mod mcp;
 mod output;
+mod report;
 mod restore;
 mod run;
 mod status;
@@ -102,6 +103,7 @@ enum Command {
     /// Look after the effect log.
     Log(log::Log),
     Hooks(hooks::Hooks),
+    Report(report::Report),
     /// Compare recorded and new calls from a file. Needs no daemon and no root.
     Judge(judge::JudgeArgs),
     /// Say what this machine gives and what is lost without it. Needs root, no daemon.
@@ -154,6 +156,7 @@ async fn answer(global: Global, command: Command) -> anyhow::Result<()> {
         Command::Show(args) => effects::show(&client, &global, args).await,
         Command::Explain(args) => effects::explain(&client, &global, args).await,
         Command::Tree(args) => tree::tree(&client, &global, args).await,
+        Command::Report(args) => report::report(&client, &global, args).await,
         Command::Hooks(args) => args.run(&client, &global).await,
         Command::Checkpoint(args) => restore::checkpoint(&client, &global, args).await,
         Command::Restored(args) => restore::restored(&client, &global, args).await,

@@ -312,6 +312,40 @@ pub struct HeldCall {
     pub at: Timestamp,
 }
 
+/// `GET /v1/report`.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Report {
+    /// What the fence found, oldest first.
+    pub items: Vec<Found>,
+    /// Where the next page begins; none when this is the last.
+    pub next: Option<Seq>,
+}
+
+/// A call that the fence stopped, or in observe mode would have.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Found {
+    /// Position of the record.
+    pub position: Seq,
+    /// When.
+    pub at: Timestamp,
+    /// The agent.
+    pub agent: AgentName,
+    /// The branch it came from.
+    pub branch: BranchId,
+    /// What it is looked up by.
+    pub key: crate::words::ToolKey,
+    /// Which rule found it.
+    pub code: crate::words::RefusalCode,
+    /// One sentence.
+    pub title: String,
+    /// The earlier effect, where there is one.
+    pub effect: Option<EffectId>,
+    /// The differences, where a comparison was made.
+    pub fields: Vec<Field>,
+    /// Whether it was stopped. If not, it was sent.
+    pub stopped: bool,
+}
+
 /// `POST /v1/effects/ID/resolve`.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]

@@ -17,7 +17,7 @@ use super::api::*;
 use super::peer::Peer;
 use crate::daemon::Daemon;
 use crate::effect::{Content, EffectFilter, ExportFilter, GcReport, Verification};
-use crate::words::{AgentName, EffectId, HoldId};
+use crate::words::{AgentName, EffectId, HoldId, Seq};
 
 /// Why the control socket cannot be served.
 #[derive(Debug, thiserror::Error)]
@@ -70,6 +70,7 @@ fn router(daemon: Arc<Daemon>) -> Router {
         .route("/v1/effects/{id}", get(effect))
         .route("/v1/effects/{id}/explain", get(explain))
         .route("/v1/effects/{id}/resolve", post(resolve))
+        .route("/v1/report", get(report))
         .route("/v1/holds", get(holds))
         .route("/v1/holds/{id}", post(decide_hold))
         .route("/v1/ca", get(ca))
@@ -191,6 +192,24 @@ async fn effect(
     UrlPath(id): UrlPath<String>,
 ) -> Answer<EffectDetail> {
     daemon.effect(peer, parse::<EffectId>(&id)?).map(Json)
+}
+
+/// The query of `GET /v1/report`.
+#[derive(serde::Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ReportQuery {
+    agent: Option<AgentName>,
+    #[serde(default)]
+    after: Seq,
+}
+
+async fn report(
+    State(daemon): Shared,
+    ConnectInfo(peer): ConnectInfo<Peer>,
+    Query(query): Query<ReportQuery>,
+) -> Answer<Report> {
+    let (items, next) = daemon.report(peer, query.agent.as_ref(), query.after)?;
+    Ok(Json(Report { items, next }))
 }
 
 async fn explain(

@@ -16,6 +16,7 @@ mod notices;
 mod people;
 mod pipeline;
 mod probe_kernel;
+mod report;
 mod service;
 mod start;
 mod talks;
