@@ -10,6 +10,7 @@ mod news;
 mod notices;
 mod pipeline;
 mod probe_kernel;
+mod restores;
 mod service;
 mod start;
 mod talks;
@@ -18,7 +19,7 @@ mod tools;
 mod upkeep;
 
 pub use holds::Hold;
-pub use kernel::{Claimed, Kernel, LifeIndex, Membership, ProcessFacts};
+pub use kernel::{Claimed, Kernel, LifeIndex, Membership, ProcessFacts, RestoredProcess};
 pub use notices::{Notices, OpaqueCount, TroubleNotice};
 pub use pipeline::{Keys, Pipeline, PipelineError};
 pub use service::Daemon;

@@ -40,6 +40,8 @@ pub struct Daemon {
     pub(super) open_before: parking_lot::Mutex<
         std::collections::HashMap<LifeIndex, Vec<crate::control::OpenConnection>>,
     >,
+    /// Dumps and restores of agents' processes.
+    pub(super) restores: super::restores::Restores,
 }
 
 impl Daemon {
@@ -62,6 +64,7 @@ impl Daemon {
             since: now(),
             attaching: tokio::sync::Mutex::new(()),
             open_before: parking_lot::Mutex::default(),
+            restores: super::restores::Restores::default(),
         }
     }
 
@@ -97,7 +100,7 @@ impl Daemon {
                 .filter(|a| a.running)
                 .collect(),
             drops: self.kernel.drops(),
-            problems: self.kernel.problems(),
+            problems: [self.kernel.problems(), self.pipeline.notices().problems()].concat(),
             troubles: self
                 .pipeline
                 .notices()
@@ -193,11 +196,14 @@ impl Daemon {
                 .with_lineage(|l| l.thread_of(&agent, Some(thread)))
                 .map_err(target_error)?;
         }
+        let (at, through) = (now(), self.pipeline.before_what_runs(&agent));
         let checkpoint = Checkpoint {
             agent: agent.clone(),
             name: name.clone(),
             thread: wanted.thread,
-            at: now(),
+            at,
+            through,
+            image: None,
         };
         let position = self
             .pipeline

@@ -110,6 +110,7 @@ async fn run(settings: Settings, config: Config) -> anyhow::Result<()> {
     ));
     callers.serve(daemon.clone());
     daemon.end_what_ended("ended while no daemon ran").await?;
+    daemon.expect_restores();
 
     let process_gate = super::gate::open(
         &daemon.config.load(),
@@ -125,6 +126,8 @@ async fn run(settings: Settings, config: Config) -> anyhow::Result<()> {
     }
 
     let watching = tokio::spawn(watch(daemon.clone(), probe.clone(), stop.clone()));
+    // Those that nobody was there to take in.
+    daemon.adopt_restored().await;
     let socket = settings.run_dir.join("control.sock");
     let control = control::serve(daemon.clone(), &socket, stop.clone().cancelled_owned()).await?;
     let control = tokio::spawn(control);
@@ -301,7 +304,8 @@ fn attach_probe(
     Ok(probe)
 }
 
-/// Ends lives when the kernel says that processes ended.
+/// Ends lives when the kernel says that processes ended, and begins them when it says that processes
+/// were restored.
 async fn watch(daemon: Arc<Daemon>, probe: Arc<Probe>, stop: CancellationToken) {
     let mut events = probe.events();
     let draining = {
@@ -322,8 +326,21 @@ async fn watch(daemon: Arc<Daemon>, probe: Arc<Probe>, stop: CancellationToken) 
         };
         let ended = match received {
             None => break,
-            Some(probe::Received::Event(event)) => matches!(event.what, probe::What::Exited { .. }),
-            Some(probe::Received::Missed(_)) => true,
+            Some(probe::Received::Event(event)) => match event.what {
+                probe::What::Restoring {
+                    primitive,
+                    argument,
+                } => {
+                    daemon.restoring(&event, primitive, argument).await;
+                    false
+                }
+                probe::What::Exited { .. } => true,
+                _ => false,
+            },
+            Some(probe::Received::Missed(count)) => {
+                daemon.restores_missed(count).await;
+                true
+            }
         };
         if ended && let Err(e) = daemon.end_what_ended(NO_PROCESS_LEFT).await {
             tracing::error!("it could not be written down that an agent ended: {e}");

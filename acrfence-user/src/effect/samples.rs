@@ -272,6 +272,12 @@ fn lineage(kind: u8, n: u8) -> Event {
             name: "c".into(),
             thread: None,
             at,
+            through: (n % 2 == 0).then_some(Seq(n.into())),
+            image: (n % 4 == 0).then(|| crate::words::Image {
+                incarnation: 1,
+                processes: vec![(7, n.into())],
+                dir: (n % 8 == 0).then(|| "/images".into()),
+            }),
         }),
         5 => Event::Replayed {
             effect: EffectId(Seq(1)),

@@ -14,7 +14,7 @@ mod tests;
 pub use classify::{Kind, ToolHints, Treatment};
 pub use config::{
     AnalyzerKind, AnalyzerPolicy, BoundaryPolicy, Config, ConfigError, DaemonDown, FencePolicy,
-    GatePolicy, LogPolicy, Mode, OnRestart, ProbePolicy, UpstreamPolicy,
+    GatePolicy, LogPolicy, Mode, OnRestart, ProbePolicy, RestoredConnections, UpstreamPolicy,
 };
 pub use rule::{Matcher, Rule, RuleKind};
 pub use units::{Duration, Size};

@@ -103,15 +103,11 @@ impl Probe {
         Ok(adopted)
     }
 
-    /// Says that a process with this innermost pid is saved somewhere and may be restored.
-    pub fn expect_restore(
-        &self,
-        pid: u32,
-        was: ProcessIdentity,
-        agent: u32,
-    ) -> Result<(), ProbeError> {
+    /// Says that a process with this innermost pid, which began at `start_ns`, is saved somewhere and
+    /// may be restored.
+    pub fn expect_restore(&self, pid: u32, start_ns: u64, agent: u32) -> Result<(), ProbeError> {
         let entry = Restorable {
-            start_ns: was.start_ns,
+            start_ns,
             agent,
             zero: 0,
         };

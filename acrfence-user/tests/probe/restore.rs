@@ -156,7 +156,7 @@ fn the_same_call_by_others_is_no_restore() {
     };
     fence
         .probe()
-        .expect_restore(agent.pid(), process, 1)
+        .expect_restore(agent.pid(), process.start_ns, 1)
         .unwrap();
     assert_eq!(agent.ok("set_mm_map()"), 0);
     assert!(matches!(
