@@ -8,6 +8,7 @@ pub mod authority;
 pub mod bank;
 pub mod cgroup;
 pub mod client;
+pub mod criu;
 pub mod fence;
 pub mod mcp;
 pub mod pace;

@@ -1,5 +1,5 @@
-//! Installs what the end-to-end tests talk through: curl, Node, and Python environments with pinned
-//! packages. Everything that is there already is left as it is.
+//! Installs what the end-to-end tests talk through: curl, Node, Python environments with pinned
+//! packages, and CRIU. Everything that is there already is left as it is.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -8,6 +8,7 @@ use std::process::{Command, Stdio};
 use anyhow::{Context as _, Result, bail, ensure};
 
 use crate::build::{succeed, workspace};
+use crate::criu;
 use crate::toolchain::{cache_dir, is_root, output};
 
 /// Nothing to choose.
@@ -26,7 +27,7 @@ pub fn run(_: &Options) -> Result<()> {
     for requirements in requirements()? {
         python_environment(&clients, &requirements)?;
     }
-    Ok(())
+    criu::install(&clients)
 }
 
 /// Where the clients are installed; `ACRFENCE_CLIENTS` moves it.

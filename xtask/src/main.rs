@@ -2,6 +2,7 @@
 
 mod bench;
 mod build;
+mod criu;
 mod demo;
 mod environment;
 mod licences;

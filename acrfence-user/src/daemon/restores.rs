@@ -535,7 +535,7 @@ fn images_dir(argv: &[String], cwd: &str) -> Option<PathBuf> {
         // As a service it is told over a socket.
         return None;
     }
-    let mut dir = PathBuf::new();
+    let mut dir = PathBuf::from(cwd);
     let mut words = words.iter();
     while let Some(word) = words.next() {
         if let Some(named) = word.strip_prefix("--images-dir=") {
