@@ -10,10 +10,10 @@ use anyhow::{Context as _, Result, bail, ensure};
 use crate::client::{installed, plain};
 use crate::process::run;
 
-/// A command that is CRIU. Debian 13 has it installed; elsewhere it lives in a folder of its own, with
+/// A command that is CRIU. A system may have a good one installed; elsewhere it lives in a folder of its own, with
 /// its own loader and libraries.
 fn criu() -> Result<Command> {
-    let root = installed()?.join("criu-4.1.1");
+    let root = installed()?.join("criu");
     if !root.join("installed.txt").exists() {
         bail!(
             "{} is missing: `cargo xtask environment` installs CRIU",
