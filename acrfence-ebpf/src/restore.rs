@@ -5,13 +5,13 @@ use acrfence_common::{
     DropReason, EXEMPT, EventKind, Primitive, RESTORED, RestoreEvent, Sort, Tracked,
 };
 use aya_ebpf::EbpfContext as _;
-use aya_ebpf::helpers::generated::bpf_sysctl_get_name;
+use aya_ebpf::helpers::generated::{bpf_send_signal, bpf_sysctl_get_name};
 use aya_ebpf::macros::{cgroup_sysctl, tracepoint};
 use aya_ebpf::programs::{SysctlContext, TracePointContext};
 
 use crate::account;
 use crate::kernel;
-use crate::maps::{DUMPED, EVENTS, RESTORABLE, TRACKED};
+use crate::maps::{DUMPED, EVENTS, RESTORABLE, TRACKED, config};
 
 /// `clone3(args, size)` with `set_tid`: a process is made under a chosen pid.
 #[tracepoint(category = "syscalls", name = "sys_enter_clone3")]
@@ -46,7 +46,15 @@ pub fn sys_prctl(ctx: TracePointContext) -> u32 {
     if field == PR_SET_MM_MAP
         && let Some(was) = take_in(argument(&ctx, 2))
     {
-        report(Primitive::Restored, u64::from(was));
+        // What was restored with it (connections that are alive) could leave before the daemon has seen
+        // to it. It stops at the end of this call and goes on when the daemon says so.
+        if report(Primitive::Restored, u64::from(was))
+            && config().is_some_and(|config| config.daemon_alive != 0)
+        {
+            const SIGSTOP: u32 = 19;
+            // SAFETY: a signal to the running process.
+            unsafe { bpf_send_signal(SIGSTOP) };
+        }
     } else {
         report(Primitive::SetMm, field);
     }
@@ -136,17 +144,18 @@ pub fn sysctl_write(ctx: SysctlContext) -> i32 {
     1
 }
 
+/// Gives whether user space will hear of it.
 #[inline(always)]
-fn report(primitive: Primitive, argument: u64) {
+fn report(primitive: Primitive, argument: u64) -> bool {
     let mine = kernel::tracked();
     if mine.is_some_and(|mine| mine.agent == EXEMPT) {
-        return;
+        return false;
     }
     account::seen(Sort::Restore);
     let header = kernel::header(EventKind::Restore, mine.as_ref());
     let Some(mut entry) = EVENTS.reserve::<RestoreEvent>(0) else {
         account::dropped(Sort::Restore, DropReason::RingFull, header.agent);
-        return;
+        return false;
     };
     entry.write(RestoreEvent {
         header,
@@ -156,6 +165,7 @@ fn report(primitive: Primitive, argument: u64) {
     });
     entry.submit(0);
     account::submitted(Sort::Restore);
+    true
 }
 
 #[inline(always)]

@@ -103,6 +103,9 @@ pub trait Kernel: Send + Sync + 'static {
     /// Makes a restored process, and what it made since, this life's; returns how many there are.
     fn adopt(&self, process: ProcessIdentity, life: LifeIndex) -> anyhow::Result<usize>;
 
+    /// Lets a restored process run: it is stopped as it appears.
+    fn go_on(&self, process: ProcessIdentity) -> anyhow::Result<()>;
+
     /// Processes of a life, each with its pid in the innermost of its pid namespaces.
     fn members(&self, life: LifeIndex) -> Vec<(ProcessIdentity, u32)>;
 

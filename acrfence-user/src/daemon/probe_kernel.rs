@@ -136,6 +136,10 @@ impl Kernel for Probe {
         Ok(Probe::adopt(self, process, life)?.len())
     }
 
+    fn go_on(&self, process: ProcessIdentity) -> anyhow::Result<()> {
+        Ok(Probe::go_on(self, process)?)
+    }
+
     fn members(&self, life: LifeIndex) -> Vec<(ProcessIdentity, u32)> {
         let tracked = self.tracked().unwrap_or_default().into_iter();
         tracked

@@ -233,6 +233,10 @@ impl Daemon {
                 tracing::error!("{what}");
                 self.pipeline.notices().problem(what);
             }
+            // In any case: the program that restores it waits for it.
+            if let Err(e) = self.kernel.go_on(one.process) {
+                self.pipeline.notices().problem(format!("{e:#}"));
+            }
         }
         drop(self.restores.kept.lock());
         self.restores.taken_in.notify_all();

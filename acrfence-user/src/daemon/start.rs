@@ -125,9 +125,9 @@ async fn run(settings: Settings, config: Config) -> anyhow::Result<()> {
         daemon.gate_the_living()?;
     }
 
-    let watching = tokio::spawn(watch(daemon.clone(), probe.clone(), stop.clone()));
     // Those that nobody was there to take in.
     daemon.adopt_restored().await;
+    let watching = tokio::spawn(watch(daemon.clone(), probe.clone(), stop.clone()));
     let socket = settings.run_dir.join("control.sock");
     let control = control::serve(daemon.clone(), &socket, stop.clone().cancelled_owned()).await?;
     let control = tokio::spawn(control);
@@ -304,6 +304,9 @@ fn attach_probe(
     Ok(probe)
 }
 
+/// How often restored processes are looked for that nobody told of.
+const LOOK_FOR_RESTORED: std::time::Duration = std::time::Duration::from_secs(10);
+
 /// Ends lives when the kernel says that processes ended, and begins them when it says that processes
 /// were restored.
 async fn watch(daemon: Arc<Daemon>, probe: Arc<Probe>, stop: CancellationToken) {
@@ -319,9 +322,16 @@ async fn watch(daemon: Arc<Daemon>, probe: Arc<Probe>, stop: CancellationToken) 
             }
         })
     };
+    let mut look = tokio::time::interval(LOOK_FOR_RESTORED);
+    look.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     loop {
         let received = tokio::select! {
             received = events.next() => received,
+            // Should the kernel's report of one have been lost.
+            _ = look.tick() => {
+                daemon.adopt_restored().await;
+                continue;
+            }
             () = stop.cancelled() => break,
         };
         let ended = match received {

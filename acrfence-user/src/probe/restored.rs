@@ -2,6 +2,7 @@
 //! ([`RESTORED`]) until they are adopted here.
 
 use std::collections::HashMap;
+use std::os::fd::AsFd as _;
 
 use acrfence_common::{MAX_AGENT, RESTORED, Restorable, Tracked};
 
@@ -101,6 +102,31 @@ impl Probe {
             }
         }
         Ok(adopted)
+    }
+
+    /// Lets a restored process go on. The kernel side stops it as it appears, so that nothing leaves it
+    /// before it was looked at. No error when it has ended.
+    pub fn go_on(&self, process: ProcessIdentity) -> Result<(), ProbeError> {
+        let failed = |source| ProbeError::System {
+            what: format!("the restored process {} cannot go on", process.tgid),
+            source,
+        };
+        let gone = |error: &std::io::Error| {
+            matches!(error.raw_os_error(), Some(libc::ESRCH | libc::ENOENT))
+        };
+        let handle = match sys::pidfd_open(process.tgid) {
+            Ok(handle) => handle,
+            Err(error) if gone(&error) => return Ok(()),
+            Err(error) => return Err(failed(error)),
+        };
+        // Looked at after the handle was opened: it is the right process's.
+        if ProcDir::of(process).is_err() {
+            return Ok(());
+        }
+        match sys::pidfd_send_signal(handle.as_fd(), libc::SIGCONT) {
+            Err(error) if !gone(&error) => Err(failed(error)),
+            _ => Ok(()),
+        }
     }
 
     /// Says that a process with this innermost pid, which began at `start_ns`, is saved somewhere and

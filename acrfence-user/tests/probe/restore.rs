@@ -3,8 +3,9 @@
 use acrfence_common::RESTORED;
 use acrfence_user::probe::{Membership, Primitive, Restored, What};
 use acrfence_user::words::ProcessIdentity;
+use serde_json::Value;
 
-use crate::fence::{EventsExt as _, Fence, Puppet, Target};
+use crate::fence::{EventsExt as _, Fence, Puppet, Target, wait_for_some};
 
 #[test]
 fn every_restore_primitive_is_noticed() {
@@ -71,6 +72,21 @@ fn identity(fence: &Fence, pid: u32) -> ProcessIdentity {
     }
 }
 
+/// Lets a puppet run code that makes it, or a process that it relays to, a restored one; waits until
+/// that is stopped, and lets it go on. Gives it, and what the code gave.
+fn restores(fence: &Fence, puppet: &mut Puppet, code: &str) -> (Restored, Value) {
+    puppet.start(code);
+    let restored = wait_for_some("a restored process that is stopped", || {
+        let restored = fence.probe().restored().unwrap();
+        restored.into_iter().find(|one| {
+            let stat = std::fs::read_to_string(format!("/proc/{}/stat", one.process.tgid));
+            stat.is_ok_and(|stat| stat.rsplit_once(") ").is_some_and(|s| s.1.starts_with('T')))
+        })
+    });
+    fence.probe().go_on(restored.process).unwrap();
+    (restored, puppet.answer())
+}
+
 #[test]
 fn a_restored_process_is_fenced_before_it_runs_and_then_adopted() {
     let fence = Fence::new();
@@ -79,14 +95,15 @@ fn a_restored_process_is_fenced_before_it_runs_and_then_adopted() {
     let mut outsider = fence.puppet();
     let pid = dead_process(&mut agent);
     outsider.ok(&format!("relay_child({pid})"));
-    let mut relay = |code: &str| outsider.ok(&format!("relay({code:?})"));
+    let told_to = |code: &str| format!("relay({code:?})");
     let call = format!("tcp({})", target.python());
     // The pid alone means nothing.
     assert_eq!(fence.probe().membership(pid).unwrap(), Membership::Outside);
-    assert_eq!(relay(&call)["heard"], "target");
+    assert_eq!(outsider.ok(&told_to(&call))["heard"], "target");
 
     let mut events = fence.probe().events();
-    assert_eq!(relay("set_mm_map()"), 0);
+    let (restored, answer) = restores(&fence, &mut outsider, &told_to("set_mm_map()"));
+    assert_eq!(answer["ok"], 0);
     fence.probe().drain();
     let told = std::iter::from_fn(|| events.try_event())
         .filter(|event| event.process.tgid == pid)
@@ -99,12 +116,13 @@ fn a_restored_process_is_fenced_before_it_runs_and_then_adopted() {
         });
     assert_eq!(told, Some((Some(RESTORED), Primitive::Restored, 1)));
     let process = identity(&fence, pid);
-    let restored = Restored {
+    let expected = Restored {
         process,
         was: Some(1),
         pid,
     };
-    assert_eq!(fence.probe().restored().unwrap(), [restored]);
+    assert_eq!(restored, expected);
+    let mut relay = |code: &str| outsider.ok(&told_to(code));
     let (answer, claims) = fence.serve(&fence.v4, 1, || relay(&call));
     assert_eq!(answer["heard"], "hook");
     assert_eq!(claims[0].unwrap().agent, RESTORED);
@@ -180,11 +198,10 @@ fn in_another_pid_namespace_the_innermost_pid_counts() {
     assert_eq!(outsider.ok("relay(\"relay('set_mm_map()')\")"), 0);
     assert_eq!(fence.probe().restored().unwrap(), []);
     // The kernel refuses another executable while this one is mapped; who asks is a restorer.
-    outsider.ok("relay('relay(\"set_mm_map(\\'/bin/true\\')\")')");
-    let restored = fence.probe().restored().unwrap();
-    assert_eq!(restored.len(), 1, "{restored:?}");
-    assert_eq!((restored[0].pid, restored[0].was), (pid, Some(1)));
-    assert_ne!(restored[0].process.tgid, pid);
+    let code = "relay('relay(\"set_mm_map(\\'/bin/true\\')\")')";
+    let (restored, _) = restores(&fence, &mut outsider, code);
+    assert_eq!((restored.pid, restored.was), (pid, Some(1)));
+    assert_ne!(restored.process.tgid, pid);
 }
 
 #[test]
@@ -193,12 +210,13 @@ fn a_dump_is_noticed_as_it_begins() {
     let mut agent = fence.agent();
     let mut outsider = fence.puppet();
     let child = agent.ok("sleeper()").as_u64().unwrap();
+    // Tracers end before whom they trace: only they can wait for it.
+    let nobody = fence.puppet();
     let mut stranger = fence.puppet();
     let mut events = fence.probe().events();
     outsider.ok(&format!("seize({child})"));
     outsider.ok(&format!("seize({})", agent.pid()));
     // Nobody's.
-    let nobody = fence.puppet();
     stranger.ok(&format!("seize({})", nobody.pid()));
     fence.probe().drain();
     let seen: Vec<_> = std::iter::from_fn(|| events.try_event())
