@@ -5,7 +5,7 @@ use std::io::{BufRead as _, BufReader, Write as _};
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::mpsc::channel;
+use std::sync::mpsc::{Receiver, channel};
 
 use acrfence_tests::authority::Authority;
 use acrfence_tests::bank::Bank;
@@ -182,13 +182,24 @@ fn end(pid: u32) -> Result<()> {
 
 /// Gives an order through a pair of pipes and waits for the answer.
 fn ask(pipes: &Path, order: &str) -> Result<String> {
+    answer(&begin_to_ask(pipes, Some(order)))
+}
+
+fn answer(asked: &Receiver<Result<String>>) -> Result<String> {
+    let answer = asked.recv_timeout(PATIENCE);
+    answer.with_context(|| format!("no answer in {PATIENCE:?}"))?
+}
+
+/// Gives an order, or none to an agent that has one already; the answer comes later.
+fn begin_to_ask(pipes: &Path, order: Option<&str>) -> Receiver<Result<String>> {
     let (sender, answer) = channel();
-    let (dir, text) = (pipes.to_owned(), order.to_owned());
+    let (dir, order) = (pipes.to_owned(), order.map(str::to_owned));
     std::thread::spawn(move || {
         let asked = || -> Result<String> {
-            let mut orders = OpenOptions::new().write(true).open(dir.join("orders"))?;
-            writeln!(orders, "{text}")?;
-            drop(orders);
+            if let Some(order) = order {
+                let mut orders = OpenOptions::new().write(true).open(dir.join("orders"))?;
+                writeln!(orders, "{order}")?;
+            }
             let mut line = String::new();
             BufReader::new(File::open(dir.join("answers"))?).read_line(&mut line)?;
             Ok(line.trim_end().to_owned())
@@ -196,8 +207,7 @@ fn ask(pipes: &Path, order: &str) -> Result<String> {
         // Nobody waits any more when the limit has passed.
         let _ = sender.send(asked());
     });
-    let answer = answer.recv_timeout(PATIENCE);
-    answer.with_context(|| format!("no answer to `{order}` in {PATIENCE:?}"))?
+    answer
 }
 
 #[test]
@@ -395,5 +405,76 @@ fn a_connection_that_was_restored_alive_is_said_and_cut() -> Result<()> {
             .map_err(|_| anyhow::anyhow!("the echo panicked"))??;
         assert_eq!(got.is_empty(), !goes_on, "{got}");
     }
+    Ok(())
+}
+
+/// The image has the call and not its outcome, whatever was saved of the connection.
+#[test]
+fn a_call_that_ran_when_the_process_was_saved_is_fenced() -> Result<()> {
+    let mut world = World::fenced(ONLY_THE_KERNEL)?;
+    world.bank.hold_answers();
+    let agent = world.dir("agent");
+    let asked = begin_to_ask(&agent, Some("pay alice 100"));
+    world.bank.wait_for_orders(1)?;
+    let alive = [
+        "--leave-running",
+        "--tcp-established",
+        "--network-lock",
+        "skip",
+    ];
+    world.dump("images", &alive)?;
+    world.bank.release_answers();
+    let first = answer(&asked)?;
+    assert!(first.starts_with("201"), "{first}");
+    world.kill()?;
+    world.restore("images", &["--tcp-established"])?;
+    // It was waiting for an answer that never comes.
+    let broken = answer(&begin_to_ask(&agent, None))?;
+    assert!(broken.starts_with("error"), "{broken}");
+    assert_eq!(world.ask("pay alice 100")?, first);
+    assert_eq!(world.bank.payments(), 1);
+    Ok(())
+}
+
+#[test]
+fn a_process_that_is_restored_into_another_pid_namespace_is_the_agent() -> Result<()> {
+    let mut world = World::fenced(ONLY_THE_KERNEL)?;
+    world.dump("images", &["--leave-running"])?;
+    let first = world.ask("pay alice 100")?;
+    world.kill()?;
+    // The first process of a namespace must stay, or all in it end.
+    let mut command = Command::new("unshare");
+    command.args(["--pid", "--fork", "--kill-child", "--mount-proc"]);
+    command.args([
+        "sh",
+        "-c",
+        "\"$@\" && echo restored && exec sleep infinity",
+        "sh",
+    ]);
+    command.args(criu::restore_words(&world.dir("images"), &[])?);
+    world.fence.place().cgroup().enter(&mut command)?;
+    let mut namespace = Running::start("the namespace", &mut command)?;
+    namespace.wait_for("restored")?;
+    assert_eq!(world.ask("pay alice 100")?, first);
+    assert_eq!(world.bank.payments(), 1);
+    world.assert_restored_from("images", 1)?;
+    let root = world.incarnation()?["root"]["tgid"].as_u64();
+    assert_ne!(root, Some(world.pid.into()));
+    Ok(())
+}
+
+#[test]
+fn a_restore_out_of_the_daemon_s_sight_is_said_loudly() -> Result<()> {
+    let mut world = World::fenced(ONLY_THE_KERNEL)?;
+    world.dump("images", &[])?;
+    world.saved_and_gone()?;
+    criu::restore(&world.dir("images"), &[], |_| Ok(()))?;
+    world.restored = Some(world.pid);
+    assert_eq!(world.ask("recall")?, "nothing");
+    let status = world.fence.say(&["status"])?;
+    assert!(
+        status.contains("NOT FENCED") && status.contains("--cgroup"),
+        "{status}"
+    );
     Ok(())
 }
