@@ -103,6 +103,9 @@ pub trait Kernel: Send + Sync + 'static {
     /// Makes a restored process, and what it made since, this life's; returns how many there are.
     fn adopt(&self, process: ProcessIdentity, life: LifeIndex) -> anyhow::Result<usize>;
 
+    /// Tracks a restored process no longer, nor what it made since: it was no agent's.
+    fn let_go(&self, process: ProcessIdentity) -> anyhow::Result<()>;
+
     /// Lets a restored process run: it is stopped as it appears.
     fn go_on(&self, process: ProcessIdentity) -> anyhow::Result<()>;
 

@@ -136,6 +136,10 @@ impl Kernel for Probe {
         Ok(Probe::adopt(self, process, life)?.len())
     }
 
+    fn let_go(&self, process: ProcessIdentity) -> anyhow::Result<()> {
+        Ok(Probe::let_go(self, process)?)
+    }
+
     fn go_on(&self, process: ProcessIdentity) -> anyhow::Result<()> {
         Ok(Probe::go_on(self, process)?)
     }

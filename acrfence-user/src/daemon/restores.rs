@@ -22,8 +22,8 @@ use crate::lineage::{ImageSeen, RestoreTarget};
 use crate::policy::RestoredConnections;
 use crate::probe::{Primitive, ProbeEvent};
 use crate::words::{
-    AgentName, Checkpoint, Grade, Image, Incarnation, IncarnationCause, ProcessIdentity, Seq,
-    Timestamp,
+    AgentName, Checkpoint, Grade, Image, Incarnation, IncarnationCause, ProcessIdentity, Saved,
+    Seq, Timestamp,
 };
 
 /// What is known of dumps and restores that are under way.
@@ -106,7 +106,7 @@ impl Daemon {
                     let life = line.lives.iter().find(|l| l.incarnation.number == number);
                     let index = life.map(|life| life_index(life.began));
                     let saved = image.processes.iter();
-                    known.extend(saved.filter_map(|(pid, start)| Some((*pid, *start, index?))));
+                    known.extend(saved.filter_map(|s| Some((s.pid, s.start_ns, index?))));
                 }
             }
             known
@@ -171,7 +171,11 @@ impl Daemon {
                 incarnation,
                 processes: processes
                     .iter()
-                    .map(|(p, inner)| (*inner, p.start_ns))
+                    .map(|(process, inner)| Saved {
+                        pid: *inner,
+                        start_ns: process.start_ns,
+                        program: Self::program_of(*process),
+                    })
                     .collect(),
                 dir: tool.image.dir,
             }),
@@ -247,6 +251,20 @@ impl Daemon {
         let Some((agent, old)) = was else {
             anyhow::bail!("the effect log does not know whose it was");
         };
+        // Pids of other namespaces are small, and many have the same.
+        let program = Self::program_of(one.process);
+        if one.pid != one.process.tgid
+            && !self
+                .pipeline
+                .with_lineage(|l| l.may_be_saved(&agent, one.pid, &program))
+        {
+            tracing::info!(
+                "process {} ({program}) was restored, and is none of agent `{agent}`, which saved another program under its pid {}",
+                one.process.tgid,
+                one.pid
+            );
+            return self.kernel.let_go(one.process);
+        }
         let restorer = self.restorer_of(one);
         // Another process of the same tree came first.
         if let Some(life) = restorer
@@ -488,6 +506,14 @@ impl Daemon {
             let identity = self.kernel.identify(parent).ok()?;
             Some(self.tool(identity))
         })
+    }
+
+    /// File name of the program that a process runs.
+    fn program_of(process: ProcessIdentity) -> String {
+        let link = format!("/proc/{}/exe", process.tgid);
+        let exe = std::fs::read_link(link).unwrap_or_default();
+        let name = exe.file_name().unwrap_or_default().to_string_lossy();
+        name.trim_end_matches(" (deleted)").to_owned()
     }
 
     fn tool(&self, process: ProcessIdentity) -> Tool {

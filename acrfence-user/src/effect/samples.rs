@@ -272,11 +272,15 @@ fn lineage(kind: u8, n: u8) -> Event {
             name: "c".into(),
             thread: None,
             at,
-            through: (n % 2 == 0).then_some(Seq(n.into())),
-            image: (n % 4 == 0).then(|| crate::words::Image {
+            through: n.is_multiple_of(2).then_some(Seq(n.into())),
+            image: n.is_multiple_of(4).then(|| crate::words::Image {
                 incarnation: 1,
-                processes: vec![(7, n.into())],
-                dir: (n % 8 == 0).then(|| "/images".into()),
+                processes: vec![crate::words::Saved {
+                    pid: 7,
+                    start_ns: n.into(),
+                    program: "python3".into(),
+                }],
+                dir: n.is_multiple_of(8).then(|| "/images".into()),
             }),
         }),
         5 => Event::Replayed {

@@ -32,7 +32,7 @@ impl Lineage {
     ) -> Option<&(Seq, Checkpoint)> {
         let images = self.checkpoints(agent).iter().filter_map(|entry| {
             let image = entry.1.image.as_ref()?;
-            let holds = image.processes.iter().any(|(saved, _)| *saved == pid);
+            let holds = image.processes.iter().any(|saved| saved.pid == pid);
             holds.then_some((entry, image))
         });
         let possible: Vec<(&(Seq, Checkpoint), &Image)> = images
@@ -59,18 +59,38 @@ impl Lineage {
         let all_noticed = first.cause == IncarnationCause::Launch && first.at >= watched;
         all_noticed.then_some(oldest)
     }
+
+    /// Whether a process with this pid that runs this program can be a saved one of the agent: not when
+    /// images of it are known and all hold another program under that pid.
+    pub fn may_be_saved(&self, agent: &AgentName, pid: u32, program: &str) -> bool {
+        let images = self.checkpoints(agent).iter();
+        let images = images.filter_map(|(_, c)| c.image.as_ref());
+        let mut known = images
+            .flat_map(|image| &image.processes)
+            .filter(|saved| saved.pid == pid)
+            .peekable();
+        known.peek().is_none() || known.any(|saved| saved.program == program)
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::effect::Event;
-    use crate::words::{Incarnation, ProcessIdentity};
+    use crate::words::{Incarnation, ProcessIdentity, Saved};
 
     const SECOND: u64 = 1_000_000_000;
 
     fn agent() -> AgentName {
         "a".parse().unwrap()
+    }
+
+    fn saved(pid: u32) -> Saved {
+        Saved {
+            pid,
+            start_ns: 1,
+            program: format!("program{pid}"),
+        }
     }
 
     /// A life that began at second 10, with dumps at these seconds.
@@ -100,7 +120,7 @@ mod tests {
                 through: None,
                 image: Some(Image {
                     incarnation: 1,
-                    processes: vec![(pid, 1), (99, 1)],
+                    processes: vec![saved(pid), saved(99)],
                     dir: dir.map(Into::into),
                 }),
             };
@@ -164,5 +184,14 @@ mod tests {
         // An image that was moved: older ones are possible, younger ones are not.
         assert_eq!(found(&l, 7, Some("/moved"), Some(25), 10), Some(20));
         assert_eq!(found(&l, 7, Some("/moved"), Some(15), 10), None);
+    }
+
+    #[test]
+    fn a_stranger_with_a_small_pid_is_no_saved_process() {
+        let l = lineage(&[(20, 7, None)]);
+        assert!(l.may_be_saved(&agent(), 7, "program7"));
+        assert!(!l.may_be_saved(&agent(), 7, "nginx"));
+        // Nothing is known of that one, so it may be.
+        assert!(l.may_be_saved(&agent(), 8, "nginx"));
     }
 }

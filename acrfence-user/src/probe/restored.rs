@@ -61,6 +61,19 @@ impl Probe {
         if agent > MAX_AGENT {
             return Err(ProbeError::AgentIndex(agent));
         }
+        self.settle(process, Some(agent))
+    }
+
+    /// Tracks a restored process, and what it has made since, no longer: it was nobody's after all.
+    pub fn let_go(&self, process: ProcessIdentity) -> Result<(), ProbeError> {
+        self.settle(process, None).map(drop)
+    }
+
+    fn settle(
+        &self,
+        process: ProcessIdentity,
+        agent: Option<u32>,
+    ) -> Result<Vec<ProcessIdentity>, ProbeError> {
         let _no_walk = self.walking.lock();
         let mut adopted: Vec<ProcessIdentity> = vec![];
         // From the moment the process is the agent's it hands that down; whom it made before is found
@@ -77,8 +90,15 @@ impl Probe {
                 if entry.agent != RESTORED || !self.is_below(one, entry, process, &entries) {
                     continue;
                 }
-                let mine = Tracked { agent, ..*entry };
-                self.maps.tracked.set(&tgid, &mine)?;
+                match agent {
+                    Some(agent) => {
+                        let mine = Tracked { agent, ..*entry };
+                        self.maps.tracked.set(&tgid, &mine)?;
+                    }
+                    None => {
+                        self.maps.tracked.remove(&tgid)?;
+                    }
+                }
                 adopted.push(one);
                 found = true;
             }
@@ -93,7 +113,7 @@ impl Probe {
         // Whoever ended before the entry was written is past the exit hook.
         self.clear_ended()?;
         self.drain();
-        for &one in &adopted {
+        for (&one, agent) in adopted.iter().zip(agent.into_iter().cycle()) {
             self.table.lock().relabel(one, agent);
             if self.table.lock().get(one).is_none()
                 && let Some(known) = self.read_process(one, agent)

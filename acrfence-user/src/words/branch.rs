@@ -163,9 +163,19 @@ pub struct Checkpoint {
 pub struct Image {
     /// The life that was saved.
     pub incarnation: u32,
-    /// Processes of that life by their pid in the innermost of their pid namespaces, with their start
-    /// times.
-    pub processes: Vec<(u32, u64)>,
+    /// Processes of that life.
+    pub processes: Vec<Saved>,
     /// Directory of the image, where the program that made it told; a hint.
     pub dir: Option<String>,
+}
+
+/// A process in an image.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Saved {
+    /// Its pid in the innermost of its pid namespaces.
+    pub pid: u32,
+    /// Its start time (nanoseconds since boot).
+    pub start_ns: u64,
+    /// File name of its executable.
+    pub program: String,
 }

@@ -15,7 +15,7 @@ mod verdict;
 pub use body::{Body, Digest, Header};
 pub use branch::{
     Absent, Branch, Cause, Checkpoint, Forgotten, ForkPoint, Grade, Image, Incarnation,
-    IncarnationCause, Thread,
+    IncarnationCause, Saved, Thread,
 };
 pub use call::{
     Ending, ExecRequest, ExecResponse, HttpRequest, HttpResponse, McpRequest, McpResponse, Request,

@@ -202,6 +202,13 @@ fn in_another_pid_namespace_the_innermost_pid_counts() {
     let (restored, _) = restores(&fence, &mut outsider, code);
     assert_eq!((restored.pid, restored.was), (pid, Some(1)));
     assert_ne!(restored.process.tgid, pid);
+    // It was somebody else's after all.
+    fence.probe().let_go(restored.process).unwrap();
+    assert_eq!(fence.probe().restored().unwrap(), []);
+    assert_eq!(
+        fence.probe().membership(restored.process.tgid).unwrap(),
+        Membership::Outside
+    );
 }
 
 #[test]
