@@ -94,14 +94,22 @@ pub enum GateOutcome {
     Killed = 3,
     /// It runs: no daemon serves the gate, and policy says `open`.
     Passed = 4,
+    /// It runs: an interactive shell started it as a job and would take it for stopped by a person.
+    JobControl = 5,
 }
 
 impl GateOutcome {
     /// The value with this number, if there is one.
     pub fn from_number(number: u32) -> Option<Self> {
-        [Self::Stopped, Self::Traced, Self::Killed, Self::Passed]
-            .into_iter()
-            .find(|outcome| *outcome as u32 == number)
+        [
+            Self::Stopped,
+            Self::Traced,
+            Self::Killed,
+            Self::Passed,
+            Self::JobControl,
+        ]
+        .into_iter()
+        .find(|outcome| *outcome as u32 == number)
     }
 }
 

@@ -41,6 +41,10 @@ pub struct Layout {
     pub signal_flags: u32,
     /// `signal_struct.group_exit_code`
     pub signal_group_exit_code: u32,
+    /// `signal_struct.tty`
+    pub signal_tty: u32,
+    /// `signal_struct.pids`
+    pub signal_pids: u32,
     /// `mm_struct.arg_start`
     pub mm_arg_start: u32,
     /// `mm_struct.arg_end`
@@ -107,5 +111,5 @@ pub struct Layout {
     pub upid_size: u32,
 }
 
-no_padding!(Layout = 49 * 4);
+no_padding!(Layout = 51 * 4);
 plain!(Layout);

@@ -42,10 +42,19 @@ pub fn process_gate(ctx: BtfTracePointContext) -> i32 {
         return 0;
     };
     let done = passed(&mine);
-    let why = interest(ctx.arg(0), ctx.arg(2), wanted & !done);
+    let is_job = is_job(ctx.arg(0)) == Some(true);
+    let mut wanted = wanted & !done;
+    if mine.parent == 0 {
+        // Where the agent begins: its own streams are those of whoever started it.
+        wanted &= !GateWhy::STDIO;
+    }
+    if is_job {
+        wanted &= GateWhy::COMMAND;
+    }
+    let why = interest(ctx.arg(0), ctx.arg(2), wanted);
     if why != 0 {
         account::seen(Sort::Gate);
-        match at_gate(ctx.arg(0), &mine, why, done) {
+        match at_gate(ctx.arg(0), &mine, why, done, is_job) {
             Ok(()) => account::submitted(Sort::Gate),
             Err(reason) => account::dropped(Sort::Gate, reason, mine.agent),
         }
@@ -96,7 +105,13 @@ fn interest(task: Task, binprm: *const c_void, wanted: u32) -> u32 {
 
 /// Stops the running process, or does what policy says where that cannot be.
 #[inline(always)]
-fn at_gate(task: Task, mine: &Tracked, why: u32, done: u32) -> Result<(), DropReason> {
+fn at_gate(
+    task: Task,
+    mine: &Tracked,
+    why: u32,
+    done: u32,
+    is_job: bool,
+) -> Result<(), DropReason> {
     let Some(config) = GATE_CONFIG.get(0) else {
         return Err(DropReason::Unreadable);
     };
@@ -110,6 +125,8 @@ fn at_gate(task: Task, mine: &Tracked, why: u32, done: u32) -> Result<(), DropRe
         refuse(config.open_when_down, why)
     } else if read::<u32>(task, offset!(task_ptrace)).unwrap_or(0) != 0 {
         GateOutcome::Traced
+    } else if is_job {
+        GateOutcome::JobControl
     } else {
         stop(mine, why, done, header.at_ns)
     };
@@ -212,6 +229,23 @@ fn file(files: *const c_void, number: usize) -> *const c_void {
     });
     // Not an option: comparing two of them, the compiler reads what the verifier takes for unset.
     found.unwrap_or(core::ptr::null())
+}
+
+/// Whether a shell with job control started the running process as a job of its own. The shell waits
+/// for its jobs to stop as well, and would take the gate for the person at the terminal.
+#[inline(always)]
+fn is_job(task: Task) -> Option<bool> {
+    const PROCESS_GROUP: usize = 2;
+
+    let signal = pointer(task, offset!(task_signal))?;
+    if pointer(signal, offset!(signal_tty)).is_none() {
+        return Some(false);
+    }
+    let parent = pointer(task, offset!(task_real_parent))?;
+    let group = offset!(signal_pids) + PROCESS_GROUP * size_of::<usize>();
+    let own = pointer(signal, group)?;
+    let parents = pointer(pointer(parent, offset!(task_signal))?, group)?;
+    Some(own != parents && is_shell(parent))
 }
 
 #[inline(always)]

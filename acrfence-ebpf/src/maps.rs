@@ -28,6 +28,8 @@ pub static LAYOUT: Layout = Layout {
     signal_live: 0,
     signal_flags: 0,
     signal_group_exit_code: 0,
+    signal_tty: 0,
+    signal_pids: 0,
     mm_arg_start: 0,
     mm_arg_end: 0,
     mm_env_start: 0,

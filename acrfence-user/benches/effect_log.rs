@@ -1,6 +1,9 @@
 //! The effect log measured: `cargo bench -p acrfence-user --bench effect_log -- [--effects N]
 //! [--ten-million] [--seconds S] [--dir DIR]`.
 //!
+//! What is filled in is what a long-lived machine has: a thread and its branch for every 200 effects,
+//! one call in a hundred refused, one in a thousand replayed, one in a thousand in doubt.
+//!
 //! Appends are measured beside the raw append + fdatasync of the same disk in the same run: the disk
 //! of a virtual machine changes its mind by a factor of forty.
 
@@ -21,11 +24,14 @@ use acrfence_user::effect::{
     EffectFilter, EffectLog, Event, Harvest, Prepared, Store, StoreConfig,
 };
 use acrfence_user::words::{
-    Body, BranchId, EffectId, Fingerprint, Header, HttpRequest, HttpResponse, Origin, Outcome,
-    ProcessIdentity, Request, Response, Seq, Status, ThreadId, Timestamp, ToolCall, ToolKey,
+    Body, Branch, BranchId, Cause, EffectId, Fingerprint, ForkPoint, Grade, Header, HttpRequest,
+    HttpResponse, Origin, Outcome, ProcessIdentity, Refusal, RefusalCode, Request, Response, Seq,
+    Status, Thread, ThreadId, Timestamp, ToolCall, ToolKey,
 };
 
 struct Options {
+    /// Only open this log and say how that went.
+    open: Option<PathBuf>,
     effects: u64,
     seconds: u64,
     dir: Option<PathBuf>,
@@ -33,6 +39,9 @@ struct Options {
 
 fn main() {
     let options = options();
+    if let Some(dir) = &options.open {
+        return start(dir);
+    }
     let temporary = tempfile::tempdir_in(options.dir.as_deref().unwrap_or(Path::new("/var/tmp")))
         .expect("a place to write");
     let dir = temporary.path();
@@ -101,13 +110,14 @@ fn main() {
         size(&config.index_dir()) / options.effects
     );
 
-    let began = Instant::now();
+    forget_cached(&config.state_dir);
+    print!("| start, nothing of the log in memory | ");
+    start_in_a_process_of_its_own(dir);
+    print!("| start, index in the page cache | ");
+    start_in_a_process_of_its_own(dir);
     let store = open(&config);
-    println!(
-        "| start with a clean index | {:.0} ms |",
-        began.elapsed().as_secs_f64() * 1e3
-    );
     look_ups(&store, options.effects);
+    first_pages(&store);
     drop(store);
     std::fs::remove_dir_all(config.index_dir()).expect("the index to go");
     let began = Instant::now();
@@ -137,6 +147,69 @@ fn main() {
         );
     }
     println!("| memory at the end | {} MiB |", resident() >> 20);
+}
+
+/// What a daemon does at its start: opens the log, folds the lineage, looks for what was left running
+/// or in doubt.
+fn start(dir: &Path) {
+    let config = config(&dir.join("large"));
+    let began = Instant::now();
+    let (store, report) = Store::open(&config, &mut |_| {}).expect("a log");
+    let opened = began.elapsed();
+    assert_eq!(report.index_rebuilt, None);
+    assert_eq!(report.caught_up, 0);
+    let mut lineage = acrfence_user::lineage::Lineage::default();
+    let events = store.lineage_events().expect("the lineage");
+    for (seq, event) in &events {
+        lineage.apply(*seq, event);
+    }
+    let unsettled = store.unsettled().expect("the unsettled").len();
+    let mut in_doubt = EffectFilter {
+        status: Some(Status::InDoubt),
+        limit: Some(1000),
+        ..EffectFilter::default()
+    };
+    let mut doubts = 0;
+    loop {
+        let page = store.effects(&in_doubt).expect("a page");
+        doubts += page.items.len();
+        in_doubt.after = page.next;
+        if page.next.is_none() {
+            break;
+        }
+    }
+    println!(
+        "{:.0} ms (of it opening {:.0}; {} records folded, {unsettled} unsettled, {doubts} in doubt), {} MiB |",
+        began.elapsed().as_secs_f64() * 1e3,
+        opened.as_secs_f64() * 1e3,
+        events.len(),
+        resident() >> 20
+    );
+}
+
+fn start_in_a_process_of_its_own(dir: &Path) {
+    use std::io::Write as _;
+    std::io::stdout().flush().expect("a place to print");
+    let status = std::process::Command::new(std::env::current_exe().expect("this program"))
+        .arg("--open")
+        .arg(dir)
+        .status()
+        .expect("a process");
+    assert!(status.success(), "the log did not open");
+}
+
+/// Takes the files below a directory out of the page cache.
+fn forget_cached(dir: &Path) {
+    for entry in std::fs::read_dir(dir).expect("a directory") {
+        let path = entry.expect("an entry").path();
+        if path.is_dir() {
+            forget_cached(&path);
+        } else if let Ok(file) = File::open(&path) {
+            file.sync_all().expect("a sync");
+            let advice = nix::fcntl::PosixFadviseAdvice::POSIX_FADV_DONTNEED;
+            nix::fcntl::posix_fadvise(&file, 0, 0, advice).expect("advice taken");
+        }
+    }
 }
 
 /// One thread that appends 2 KiB and syncs, to a file that grows.
@@ -206,11 +279,16 @@ async fn fill(store: &Arc<Store>, effects: u64) {
                     if n >= effects {
                         return;
                     }
+                    for event in around(n) {
+                        store.append(event).await.expect("an append");
+                    }
                     let seq = store.append(prepared(n, 300)).await.expect("an append");
-                    store
-                        .append(completed(EffectId(seq), n, 300))
-                        .await
-                        .expect("an append");
+                    let ended = if n % 1000 == 999 {
+                        in_doubt(EffectId(seq), n)
+                    } else {
+                        completed(EffectId(seq), n, 300)
+                    };
+                    store.append(ended).await.expect("an append");
                 }
             })
         })
@@ -324,6 +402,7 @@ fn prepared(n: u64, size: usize) -> Event {
         thread: thread(n),
         branch: BranchId(Seq(n / 200 + 1)),
         parent: None,
+        co_parents: Vec::new(),
         call: ToolCall {
             at: Timestamp(n),
             request: Request::Http(HttpRequest {
@@ -356,6 +435,73 @@ fn prepared(n: u64, size: usize) -> Event {
     }))
 }
 
+/// Records that are no effects, of a machine that lives long.
+fn around(n: u64) -> Vec<Event> {
+    let mut events = Vec::new();
+    let at = Timestamp(n);
+    if n.is_multiple_of(200) {
+        events.push(Event::ThreadOpened(Thread {
+            id: thread(n),
+            agent: agent(n),
+            title: "main".into(),
+            at,
+        }));
+        events.push(Event::BranchOpened(Branch {
+            id: BranchId(Seq(0)),
+            thread: thread(n),
+            parent: None,
+            fork_point: ForkPoint::At(Seq(0)),
+            cause: Cause::Start,
+            grade: Grade::Certain,
+            note: String::new(),
+            at,
+            absent: None,
+            wide: false,
+        }));
+    }
+    let Event::Prepared(like) = prepared(n, 300) else {
+        return events;
+    };
+    let branch = BranchId(Seq(n / 200 + 1));
+    if n % 100 == 50 {
+        events.push(Event::Refused {
+            branch,
+            call: Box::new(like.call.clone()),
+            refusal: Refusal {
+                code: RefusalCode::Diverged,
+                title: "It differs from an earlier effect.".into(),
+                detail: "Nothing was sent.".into(),
+                effect: Some(EffectId(Seq(n / 2))),
+                fields: Vec::new(),
+                hold: None,
+            },
+            enforced: true,
+            at,
+        });
+    }
+    if n % 1000 == 500 {
+        events.push(Event::Replayed {
+            effect: EffectId(Seq(n / 2)),
+            branch,
+            call: Box::new(like.call),
+            at,
+        });
+    }
+    events
+}
+
+fn in_doubt(effect: EffectId, n: u64) -> Event {
+    Event::Settled {
+        effect,
+        outcome: Outcome::InDoubt {
+            why: "the connection was reset".into(),
+            response: None,
+        },
+        at: Timestamp(n),
+        harvest: Harvest::default(),
+    }
+}
+
 fn completed(effect: EffectId, n: u64, size: usize) -> Event {
     Event::Settled {
         effect,
@@ -386,6 +532,10 @@ fn text(n: u64, size: usize) -> Body {
 
 fn layout(dir: &Path) -> StoreConfig {
     std::fs::create_dir(dir).expect("a directory");
+    config(dir)
+}
+
+fn config(dir: &Path) -> StoreConfig {
     StoreConfig::new(dir.join("state"), dir.join("key"), dir.join("anchor"))
 }
 
@@ -433,6 +583,7 @@ fn resident() -> u64 {
 
 fn options() -> Options {
     let mut options = Options {
+        open: None,
         effects: 1_000_000,
         seconds: 3,
         dir: None,
@@ -444,6 +595,7 @@ fn options() -> Options {
             "--effects" => options.effects = value().parse().expect("a number"),
             "--ten-million" => options.effects = 10_000_000,
             "--seconds" => options.seconds = value().parse().expect("a number"),
+            "--open" => options.open = Some(value().into()),
             "--dir" => options.dir = Some(value().into()),
             // What `cargo bench` adds.
             "--bench" => {}

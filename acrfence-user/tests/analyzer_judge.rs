@@ -94,6 +94,48 @@ async fn reports_matrix_tags_transports_and_baselines() {
 }
 
 #[tokio::test]
+async fn other_methods_stand_in_the_same_table() {
+    let mut verdicts = tempfile::NamedTempFile::new().unwrap();
+    let ids = std::fs::read_to_string(DEV).unwrap();
+    // Replays everything but the first, of which it says nothing.
+    for line in ids.lines().skip(1) {
+        let pair: serde_json::Value = serde_json::from_str(line).unwrap();
+        let verdict = serde_json::json!({"id": pair["id"], "verdict": "replay"});
+        writeln!(verdicts, "{verdict}").unwrap();
+    }
+    let method = format!("always=yes={}", verdicts.path().display());
+    // The name ends at the first `=`; a file of this name does not exist.
+    assert!(
+        Cli::try_parse_from(["judge", "--pairs", DEV, "--report", "--verdicts", &method]).is_err()
+    );
+    let method = format!("always yes={}", verdicts.path().display());
+    let (result, out) = judge(&[
+        "--pairs",
+        DEV,
+        "--report",
+        "--baselines",
+        "--verdicts",
+        &method,
+    ])
+    .await;
+    result.unwrap();
+    let table: Vec<&str> = out
+        .split("== in one table")
+        .nth(1)
+        .unwrap()
+        .lines()
+        .collect();
+    assert_eq!(table.len(), 7, "{table:?}");
+    let words: Vec<&str> = table[6].split_whitespace().collect();
+    assert_eq!(
+        words,
+        [
+            "74", "of", "75", "0", "of", "57", "0", "of", "18", "1", "75", "always", "yes"
+        ]
+    );
+}
+
+#[tokio::test]
 async fn unreadable_lines_are_held_and_told() {
     let mut file = tempfile::NamedTempFile::new().unwrap();
     let good = std::fs::read_to_string(DEV).unwrap();

@@ -235,12 +235,16 @@ async fn a_slow_or_missing_server_leaves_the_comparison_unsure() {
 async fn health_tells_what_is_missing() {
     let server = server(good);
     let llm = Llm::new(settings(&server.url)).unwrap();
-    assert_eq!(
-        llm.health().await,
-        LlmHealth::Ready {
-            version: "0.9.9".into()
-        }
-    );
+    for _ in 0..2 {
+        let asked = server.asked.load(Ordering::SeqCst);
+        let LlmHealth::Ready { version, per_text } = llm.health().await else {
+            panic!("not ready")
+        };
+        assert_eq!(version, "0.9.9");
+        assert!(per_text > Duration::ZERO);
+        // Health is of this moment: what was answered before is asked again.
+        assert!(server.asked.load(Ordering::SeqCst) >= asked + 5);
+    }
     let other = Llm::new(LlmSettings {
         model: "another:7b".into(),
         ..settings(&server.url)

@@ -308,6 +308,7 @@ fn prepared(n: u64, thread: ThreadId) -> Event {
         thread,
         branch: BranchId(Seq(3)),
         parent: None,
+        co_parents: Vec::new(),
         call: ToolCall {
             at: Timestamp(n),
             request: Request::Http(HttpRequest {

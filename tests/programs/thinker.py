@@ -10,6 +10,7 @@ import os
 import sys
 import urllib.error
 import urllib.request
+import uuid
 
 TOOLS = [
     {"name": "balance", "description": "tells the balance", "input_schema": {"type": "object"}},
@@ -34,6 +35,7 @@ def main():
     parser.add_argument("--bank", required=True, help="URL of the bank")
     parser.add_argument("--say", help="what the person says now; nothing to go on")
     parser.add_argument("--die-after", default="", help="the step after which to wait for the end")
+    parser.add_argument("--errand", help="whom the program itself pays at the end, without its model")
     parser.add_argument("--aborted", action="store_true", help="close calls without a result as aborted first")
     args = parser.parse_args()
 
@@ -92,6 +94,10 @@ def main():
         save("answer")
         if not run_open_calls():
             break
+    if args.errand:
+        wish = {"currency": "EUR", "to": args.errand, "amount": 5, "reference": f"errand-{uuid.uuid4()}"}
+        status, body = call(args.bank + "/v1/transfers", wish)
+        print("errand", status, " ".join(body.split("\n")), flush=True)
     print("done", flush=True)
 
 

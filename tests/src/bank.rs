@@ -2,11 +2,11 @@
 //! makes up a new reference.
 
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Result, anyhow};
-use axum::extract::State;
+use axum::extract::{Query, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
@@ -15,6 +15,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use crate::authority::Authority;
+use crate::ledger::Ledger;
 use crate::mcp;
 use crate::pace::Pace;
 use crate::server::{Peer, Server};
@@ -36,7 +37,7 @@ pub struct Order {
 }
 
 /// A transfer that the bank booked.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Booking {
     /// The bank's own number.
     pub id: String,
@@ -48,30 +49,41 @@ pub struct Booking {
 /// The account that the bank refuses to pay to, so that a definite refusal can be had.
 pub const CLOSED_ACCOUNT: &str = "closed-account";
 
+/// What is on the account unless [`Options::balance`] says otherwise.
+const BALANCE: u64 = 10_000;
+
 /// The books, apart from how they are reached.
 pub struct Books {
-    ledger: Mutex<Vec<Booking>>,
+    balance: u64,
+    ledger: Ledger<Booking>,
     pace: Pace,
 }
 
 impl Books {
-    fn lock(&self) -> MutexGuard<'_, Vec<Booking>> {
-        self.ledger.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Books of an account with `balance` on it, kept in `ledger`, answering at `pace`.
+    pub fn new(balance: u64, ledger: Ledger<Booking>, pace: Pace) -> Self {
+        Self {
+            balance,
+            ledger,
+            pace,
+        }
     }
 
     /// Books `order` unless its reference was booked before. Returns the booking, and whether it is
     /// an earlier one.
-    pub(crate) fn book(&self, order: Order) -> (Booking, bool) {
-        let mut ledger = self.lock();
-        if let Some(earlier) = ledger.iter().find(|b| b.order.reference == order.reference) {
-            return (earlier.clone(), true);
-        }
-        let booking = Booking {
-            id: format!("tr_{:06}", ledger.len() + 1),
-            order,
-        };
-        ledger.push(booking.clone());
-        (booking, false)
+    pub(crate) fn book(&self, order: Order) -> Result<(Booking, bool)> {
+        self.ledger.change(|ledger| {
+            let same = |booking: &&Booking| booking.order.reference == order.reference;
+            if let Some(earlier) = ledger.iter().find(same) {
+                return (earlier.clone(), true);
+            }
+            let booking = Booking {
+                id: format!("tr_{:06}", ledger.len() + 1),
+                order,
+            };
+            ledger.push(booking.clone());
+            (booking, false)
+        })
     }
 
     /// The work is done; waits for the answer's turn.
@@ -79,14 +91,15 @@ impl Books {
         self.pace.answer().await;
     }
 
-    /// What is left of 10,000.
-    pub(crate) fn balance(&self) -> i64 {
-        let spent: u64 = self.lock().iter().map(|b| b.order.amount).sum();
-        10_000 - i64::try_from(spent).unwrap_or(i64::MAX)
+    /// What is left.
+    pub(crate) fn balance(&self) -> Result<i64> {
+        let spent: u64 = self.ledger.entries()?.iter().map(|b| b.order.amount).sum();
+        let signed = |sum| i64::try_from(sum).unwrap_or(i64::MAX);
+        Ok(signed(self.balance) - signed(spent))
     }
 }
 
-/// A running bank: `POST /v1/transfers`, `GET /v1/transfers`, `GET /v1/balance`,
+/// A running bank: `POST /v1/transfers`, `GET /v1/transfers` (`?reference=`), `GET /v1/balance`,
 /// `GET /v1/connection`, and the same as MCP tools under `/mcp` (sessions, SSE) and `/mcp-json`
 /// (no sessions, JSON).
 pub struct Bank {
@@ -105,6 +118,8 @@ pub struct Options {
     pub clear: bool,
     /// Whether it listens on `127.0.0.1` alone, as many programs do.
     pub only_v4: bool,
+    /// What is on the account at the beginning.
+    pub balance: Option<u64>,
 }
 
 impl Bank {
@@ -115,10 +130,11 @@ impl Bank {
 
     /// Starts a bank.
     pub fn start_with(authority: &Authority, options: Options) -> Result<Self> {
-        let books = Arc::new(Books {
-            ledger: Mutex::default(),
-            pace: Pace::new(options.delay),
-        });
+        let books = Arc::new(Books::new(
+            options.balance.unwrap_or(BALANCE),
+            Ledger::default(),
+            Pace::new(options.delay),
+        ));
         let router = Router::new()
             .route("/v1/transfers", post(transfer).get(ledger))
             .route("/v1/balance", get(balance))
@@ -144,12 +160,13 @@ impl Bank {
 
     /// Every transfer it booked, oldest first.
     pub fn ledger(&self) -> Vec<Booking> {
-        self.books.lock().clone()
+        // A ledger in memory can always be read.
+        self.books.ledger.entries().unwrap_or_default()
     }
 
     /// How many transfers it booked.
     pub fn payments(&self) -> usize {
-        self.books.lock().len()
+        self.ledger().len()
     }
 
     /// HTTP requests it received so far.
@@ -208,7 +225,10 @@ async fn transfer(State(books): State<Arc<Books>>, Json(order): Json<Order>) -> 
         let problem = json!({"error": "account_closed", "to": order.to});
         return (StatusCode::UNPROCESSABLE_ENTITY, Json(problem)).into_response();
     }
-    let (booking, duplicate) = books.book(order);
+    let (booking, duplicate) = match books.book(order) {
+        Ok(booked) => booked,
+        Err(why) => return broken(&why),
+    };
     books.answer().await;
     let status = if duplicate {
         StatusCode::OK
@@ -223,13 +243,35 @@ async fn transfer(State(books): State<Arc<Books>>, Json(order): Json<Order>) -> 
     (status, Json(answer)).into_response()
 }
 
-async fn ledger(State(books): State<Arc<Books>>) -> Json<Value> {
-    let ledger = books.lock().clone();
-    Json(json!({"count": ledger.len(), "transfers": ledger}))
+/// What a question about the ledger may ask for.
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Wanted {
+    /// Only the transfer with this reference.
+    reference: Option<String>,
 }
 
-async fn balance(State(books): State<Arc<Books>>) -> Json<Value> {
-    Json(json!({"balance": books.balance(), "currency": "EUR"}))
+async fn ledger(State(books): State<Arc<Books>>, Query(wanted): Query<Wanted>) -> Response {
+    let mut ledger = match books.ledger.entries() {
+        Ok(ledger) => ledger,
+        Err(why) => return broken(&why),
+    };
+    if let Some(reference) = &wanted.reference {
+        ledger.retain(|booking| booking.order.reference == *reference);
+    }
+    Json(json!({"count": ledger.len(), "transfers": ledger})).into_response()
+}
+
+async fn balance(State(books): State<Arc<Books>>) -> Response {
+    match books.balance() {
+        Ok(balance) => Json(json!({"balance": balance, "currency": "EUR"})).into_response(),
+        Err(why) => broken(&why),
+    }
+}
+
+fn broken(why: &anyhow::Error) -> Response {
+    let problem = Json(json!({"error": why.to_string()}));
+    (StatusCode::INTERNAL_SERVER_ERROR, problem).into_response()
 }
 
 /// Tells a client from which address its connection seems to come: its own, or a daemon's.

@@ -192,6 +192,9 @@ impl Fence {
         let mut launched = self.place.cli(["run", "--name", name, "--"])?;
         launched.arg(command.get_program()).args(command.get_args());
         launched.env_clear();
+        if let Some(directory) = command.get_current_dir() {
+            launched.current_dir(directory);
+        }
         for (variable, value) in command.get_envs() {
             if let Some(value) = value {
                 launched.env(variable, value);

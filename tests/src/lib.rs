@@ -3,19 +3,29 @@
 //!
 //! Nothing here reaches into the daemon: it is built, started and asked the way a person would.
 
+pub mod agents;
 pub mod approval;
+pub mod attached;
 pub mod authority;
 pub mod bank;
 pub mod cgroup;
 pub mod client;
+pub mod cloud;
 pub mod criu;
+pub mod evaluation;
 pub mod fence;
+pub mod ledger;
 pub mod mcp;
+pub mod model;
 pub mod pace;
+pub mod postgres;
 pub mod process;
+pub mod scenario;
 pub mod screen;
 pub mod server;
 pub mod story;
+pub mod testbed;
+pub mod watch;
 
 /// How often to repeat what only sometimes goes wrong: `few` times, or ten times as often when
 /// `cargo xtask test --full` asks for it.

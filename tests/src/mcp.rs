@@ -13,8 +13,9 @@ use rmcp::{ErrorData, ServerHandler, tool, tool_handler, tool_router};
 use serde::Deserialize;
 use serde_json::json;
 
-use crate::approval::{Desk, Wish};
+use crate::approval::{Deed, Desk, Wish};
 use crate::bank::{Books, Order};
+use crate::cloud::{self, Racks};
 
 /// `/mcp` keeps sessions and answers as an event stream; `/mcp-json` keeps none and answers in JSON.
 /// Both also speak 2026-07-28, which has no sessions at all.
@@ -32,11 +33,23 @@ pub(crate) fn routes<T: ServerHandler + Clone>(tools: T) -> Router {
         .route_service("/mcp-json", service(false))
 }
 
+fn internal(why: anyhow::Error) -> ErrorData {
+    ErrorData::internal_error(why.to_string(), None)
+}
+
 /// The bank's tools.
 #[derive(Clone)]
-pub(crate) struct BankTools {
+pub struct BankTools {
     books: Arc<Books>,
     tool_router: ToolRouter<Self>,
+}
+
+#[derive(Deserialize, JsonSchema)]
+#[schemars(crate = "rmcp::schemars")]
+struct CheckBalance {
+    /// Which account; there is only one.
+    #[serde(rename = "account_id")]
+    _account_id: Option<String>,
 }
 
 #[derive(Deserialize, JsonSchema)]
@@ -52,7 +65,8 @@ struct Transfer {
 
 #[tool_router]
 impl BankTools {
-    pub(crate) fn new(books: Arc<Books>) -> Self {
+    /// Tools of a bank with these books.
+    pub fn new(books: Arc<Books>) -> Self {
         Self {
             books,
             tool_router: Self::tool_router(),
@@ -63,24 +77,34 @@ impl BankTools {
         description = "Tells what is left on the account.",
         annotations(read_only_hint = true)
     )]
-    fn check_balance(&self) -> CallToolResult {
-        CallToolResult::structured(json!({"balance": self.books.balance(), "currency": "EUR"}))
+    fn check_balance(
+        &self,
+        Parameters(_account): Parameters<CheckBalance>,
+    ) -> Result<CallToolResult, ErrorData> {
+        let balance = self.books.balance().map_err(internal)?;
+        Ok(CallToolResult::structured(
+            json!({"balance": balance, "currency": "EUR"}),
+        ))
     }
 
     #[tool(description = "Transfers money.")]
-    async fn transfer(&self, Parameters(wish): Parameters<Transfer>) -> CallToolResult {
-        let (booking, duplicate) = self.books.book(Order {
+    async fn transfer(
+        &self,
+        Parameters(wish): Parameters<Transfer>,
+    ) -> Result<CallToolResult, ErrorData> {
+        let booked = self.books.book(Order {
             to: wish.to,
             amount: wish.amount,
             currency: "EUR".into(),
             reference: wish.r#ref,
             requested_at: String::new(),
         });
+        let (booking, duplicate) = booked.map_err(internal)?;
         self.books.answer().await;
-        CallToolResult::structured(json!({
+        Ok(CallToolResult::structured(json!({
             "id": booking.id, "status": "booked", "duplicate": duplicate,
             "to": booking.order.to, "amount": booking.order.amount, "ref": booking.order.reference,
-        }))
+        })))
     }
 }
 
@@ -91,9 +115,75 @@ impl ServerHandler for BankTools {
     }
 }
 
+/// The cloud provider's tools.
+#[derive(Clone)]
+pub struct CloudTools {
+    racks: Arc<Racks>,
+    tool_router: ToolRouter<Self>,
+}
+
+#[derive(Deserialize, JsonSchema)]
+#[schemars(crate = "rmcp::schemars")]
+struct CheckQuota {
+    /// Which kind of resource; there is only one.
+    #[serde(rename = "resource_type")]
+    _resource_type: Option<String>,
+}
+
+#[derive(Deserialize, JsonSchema)]
+#[schemars(crate = "rmcp::schemars")]
+struct CreateServer {
+    /// What kind of server.
+    spec: String,
+    /// Unique for every server.
+    client_token: String,
+}
+
+#[tool_router]
+impl CloudTools {
+    /// Tools of a provider with these racks.
+    pub fn new(racks: Arc<Racks>) -> Self {
+        Self {
+            racks,
+            tool_router: Self::tool_router(),
+        }
+    }
+
+    #[tool(
+        description = "Tells how many servers are allowed, and how many run.",
+        annotations(read_only_hint = true)
+    )]
+    fn check_quota(
+        &self,
+        Parameters(_kind): Parameters<CheckQuota>,
+    ) -> Result<CallToolResult, ErrorData> {
+        let quota = self.racks.quota().map_err(internal)?;
+        Ok(CallToolResult::structured(quota))
+    }
+
+    #[tool(description = "Makes a server, which costs until it is deleted.")]
+    async fn create_server(
+        &self,
+        Parameters(wish): Parameters<CreateServer>,
+    ) -> Result<CallToolResult, ErrorData> {
+        let made = self.racks.create(cloud::Wish {
+            spec: wish.spec,
+            client_token: wish.client_token,
+        });
+        Ok(CallToolResult::structured(made.await.map_err(internal)?))
+    }
+}
+
+#[tool_handler(router = self.tool_router)]
+impl ServerHandler for CloudTools {
+    fn get_info(&self) -> ServerConfig {
+        ServerConfig::new(ServerCapabilities::builder().enable_tools().build())
+    }
+}
+
 /// The approval service's tools.
 #[derive(Clone)]
-pub(crate) struct ApprovalTools {
+pub struct ApprovalTools {
     desk: Arc<Desk>,
     tool_router: ToolRouter<Self>,
 }
@@ -118,9 +208,21 @@ struct DeleteCustomerData {
     customer_id: String,
 }
 
+#[derive(Deserialize, JsonSchema)]
+#[schemars(crate = "rmcp::schemars")]
+struct ExecutePayment {
+    /// The approval.
+    token: String,
+    /// Who gets the money.
+    vendor: String,
+    /// How much, in EUR.
+    amount: u64,
+}
+
 #[tool_router]
 impl ApprovalTools {
-    pub(crate) fn new(desk: Arc<Desk>) -> Self {
+    /// Tools of an approval service with this desk.
+    pub fn new(desk: Arc<Desk>) -> Self {
         Self {
             desk,
             tool_router: Self::tool_router(),
@@ -139,21 +241,38 @@ impl ApprovalTools {
                 target: wish.target,
                 reason: wish.reason.unwrap_or_default(),
             })
-            .map_err(|e| ErrorData::internal_error(e.to_string(), None))?;
+            .map_err(internal)?;
         Ok(CallToolResult::structured(
             json!({"token": token, "expires_in": 3600}),
         ))
     }
 
     #[tool(description = "Deletes all data of a customer. Needs an approval token.")]
-    fn delete_customer_data(
+    async fn delete_customer_data(
         &self,
         Parameters(wish): Parameters<DeleteCustomerData>,
     ) -> CallToolResult {
-        match self.desk.delete(&wish.token, &wish.customer_id) {
-            Ok(()) => CallToolResult::structured(
-                json!({"status": "deleted", "customer_id": wish.customer_id}),
-            ),
+        let deed = Deed::Deletion {
+            customer_id: wish.customer_id,
+        };
+        self.spend(&wish.token, deed).await
+    }
+
+    #[tool(description = "Pays a vendor. Needs an approval token.")]
+    async fn execute_payment(
+        &self,
+        Parameters(wish): Parameters<ExecutePayment>,
+    ) -> CallToolResult {
+        let deed = Deed::Payment {
+            vendor: wish.vendor,
+            amount: wish.amount,
+        };
+        self.spend(&wish.token, deed).await
+    }
+
+    async fn spend(&self, token: &str, deed: Deed) -> CallToolResult {
+        match self.desk.spend(token, deed).await {
+            Ok(answer) => CallToolResult::structured(answer),
             Err(why) => CallToolResult::error(vec![ContentBlock::text(why)]),
         }
     }

@@ -1,9 +1,14 @@
 //! How fast a service answers what it has already done.
 
+use std::fs::File;
+use std::io::{Read as _, Write as _};
+use std::path::{Path, PathBuf};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use anyhow::{Result, bail};
+use anyhow::{Context as _, Result, bail};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::{CWD, FileType, Mode, mknodat};
 use tokio::sync::watch;
 
 /// A service does its work when a request arrives; the pace decides when the answer leaves. So a
@@ -13,6 +18,13 @@ pub struct Pace {
     delay: Duration,
     arrived: Mutex<usize>,
     arrival: Condvar,
+    gate: Option<PathBuf>,
+}
+
+impl Default for Pace {
+    fn default() -> Self {
+        Self::new(Duration::ZERO)
+    }
 }
 
 impl Pace {
@@ -23,6 +35,15 @@ impl Pace {
             delay,
             arrived: Mutex::new(0),
             arrival: Condvar::new(),
+            gate: None,
+        }
+    }
+
+    /// The pace of a service in a process of its own, which a [`Gate`] in `directory` decides.
+    pub fn of_gate(directory: &Path) -> Self {
+        Self {
+            gate: Some(directory.to_path_buf()),
+            ..Self::default()
         }
     }
 
@@ -55,6 +76,10 @@ impl Pace {
     pub(crate) async fn answer(&self) {
         *self.lock() += 1;
         self.arrival.notify_all();
+        if let Some(directory) = self.gate.clone() {
+            // A gate that is gone holds nobody.
+            let _ = tokio::task::spawn_blocking(move || pass(&directory)).await;
+        }
         // The sender lives as long as `self`, so waiting cannot fail.
         let _ = self.open.subscribe().wait_for(|open| *open).await;
         if !self.delay.is_zero() {
@@ -65,4 +90,65 @@ impl Pace {
     fn lock(&self) -> MutexGuard<'_, usize> {
         self.arrived.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// Holds the answers of a service in another process, as [`Pace::hold`] does in this one. Two named
+/// pipes in a directory: through one the service says that it did its work, at the other it waits.
+pub struct Gate {
+    arrived: File,
+    release: PathBuf,
+    paths: [PathBuf; 2],
+}
+
+const ARRIVED: &str = "arrived";
+const RELEASE: &str = "release";
+
+impl Gate {
+    /// Closes the gate of services that keep their books in `directory`.
+    pub fn close(directory: &Path) -> Result<Self> {
+        let paths = [ARRIVED, RELEASE].map(|name| directory.join(name));
+        for path in &paths {
+            mknodat(CWD, path, FileType::Fifo, Mode::from_raw_mode(0o600), 0)
+                .with_context(|| format!("making the named pipe {}", path.display()))?;
+        }
+        let [arrived, release] = &paths;
+        Ok(Self {
+            // For writing as well, so that opening waits for nobody.
+            arrived: File::options().read(true).write(true).open(arrived)?,
+            release: release.clone(),
+            paths,
+        })
+    }
+
+    /// Waits until the service did the work of one request.
+    pub fn wait(&mut self, limit: Duration) -> Result<()> {
+        let left = Timespec::try_from(limit)?;
+        let mut fds = [PollFd::new(&self.arrived, PollFlags::IN)];
+        if poll(&mut fds, Some(&left))? == 0 {
+            bail!("the service saw no request in {limit:?}");
+        }
+        self.arrived.read_exact(&mut [0])?;
+        Ok(())
+    }
+}
+
+impl Drop for Gate {
+    fn drop(&mut self) {
+        // Whoever waits at the gate, or comes to it now, finds it open.
+        let waiting = File::options().read(true).write(true).open(&self.release);
+        for path in &self.paths {
+            let _ = std::fs::remove_file(path);
+        }
+        if let Ok(mut pipe) = waiting {
+            let _ = pipe.write_all(&[0; 16]);
+        }
+    }
+}
+
+/// Says that the work is done and waits until the gate in `directory` opens, if there is one.
+fn pass(directory: &Path) -> std::io::Result<()> {
+    let both = || File::options().read(true).write(true).to_owned();
+    let mut release = both().open(directory.join(RELEASE))?;
+    both().open(directory.join(ARRIVED))?.write_all(&[0])?;
+    release.read_exact(&mut [0])
 }

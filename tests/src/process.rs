@@ -155,6 +155,27 @@ impl Running {
         Ok(())
     }
 
+    /// `kill -9` of it and of everything that descends from it, also in sessions of their own, and
+    /// waits until they are all gone: a machine that crashes spares nobody.
+    pub fn kill_tree(&mut self) -> Result<()> {
+        let mut open = vec![self.pidfd()?];
+        for child in descendants(self.child.id())? {
+            // One that ended meanwhile has nothing to be killed.
+            let pid = i32::try_from(child).ok().and_then(Pid::from_raw);
+            open.extend(pid.and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok()));
+        }
+        for process in &open {
+            let _ = pidfd_send_signal(process, Signal::KILL);
+        }
+        for process in &open {
+            if !exited(process, PATIENCE)? {
+                bail!("a process of {} outlived a kill", self.name);
+            }
+        }
+        self.child.wait()?;
+        Ok(())
+    }
+
     /// Asks it to stop and waits; kills it when it does not.
     pub fn stop(&mut self) -> Result<()> {
         let pidfd = self.pidfd()?;
@@ -222,6 +243,31 @@ impl Drop for Running {
 /// Runs `command` to its end.
 pub fn run(name: impl Into<String>, command: &mut Command) -> Result<Ended> {
     Running::start(name, command)?.finish()
+}
+
+/// Processes that descend from `root`, now.
+fn descendants(root: u32) -> Result<Vec<u32>> {
+    let mut parents = Vec::new();
+    for entry in std::fs::read_dir("/proc").context("reading /proc")? {
+        let name = entry?.file_name();
+        let Some(pid) = name.to_str().and_then(|name| name.parse::<u32>().ok()) else {
+            continue;
+        };
+        // The name in parentheses may have anything in it; the parent is the second field after it.
+        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+        let after = stat.rsplit_once(") ").map(|(_, rest)| rest);
+        let parent = after.and_then(|rest| rest.split(' ').nth(1)?.parse::<u32>().ok());
+        parents.extend(parent.map(|parent| (pid, parent)));
+    }
+    let mut found = vec![root];
+    let mut next = 0;
+    while let Some(&parent) = found.get(next) {
+        let children = parents.iter().filter(|(_, of)| *of == parent);
+        found.extend(children.map(|(pid, _)| *pid));
+        next += 1;
+    }
+    found.remove(0);
+    Ok(found)
 }
 
 /// Waits until the process behind `pidfd` is gone; false when `limit` passed first.

@@ -291,3 +291,46 @@ fn a_restart_without_its_conversation_is_held_as_before() -> Result<()> {
     assert_eq!(world.bank.payments(), 1);
     Ok(())
 }
+
+/// What a program does beside its conversation is explained by no model request.
+#[test]
+fn an_errand_that_no_conversation_explains_is_held_after_a_restart() -> Result<()> {
+    let world = World::new("[fence]\nhold_timeout = \"1s\"\n")?;
+    world.live(&["--say", "pay alice 100", "--errand", "bob"])?;
+    assert_eq!(world.bank.payments(), 2);
+    let again = world.live(&["--say", "Anything else?", "--errand", "bob"])?;
+    let errand = again.stdout.lines().find(|line| line.starts_with("errand"));
+    assert!(
+        errand.is_some_and(|line| line.starts_with("errand 409")),
+        "{again:?}"
+    );
+    assert_eq!(world.bank.payments(), 2);
+    Ok(())
+}
+
+/// A hook runs inside the agent, and says what a person could have said.
+#[test]
+fn a_hook_of_the_agent_says_that_it_was_resumed() -> Result<()> {
+    let world = World::new(ONLY_THE_CONVERSATION)?;
+    let first = world.live(&["--say", "pay alice 100"])?;
+    world.cut(1)?;
+    // What Claude Code gives its hooks; anything but a resumed session says nothing.
+    for (source, is_restore) in [("startup", false), ("resume", true)] {
+        let event = format!(r#"{{"session_id": "s1", "source": "{source}"}}"#);
+        let acrfence = world.fence.place().cli(["hooks", "event", "claude"])?;
+        let mut hook = acrfence_tests::client::plain("/bin/sh");
+        hook.arg("-c")
+            .arg(r#"printf %s "$1" | { shift; exec "$@"; }"#)
+            .arg("hook")
+            .arg(&event)
+            .arg(acrfence.get_program())
+            .args(acrfence.get_args());
+        let ended = world.fence.run("thinker", &hook)?;
+        anyhow::ensure!(ended.ok() && ended.stdout.is_empty(), "{ended:?}");
+        assert_eq!(!world.restores()?.is_empty(), is_restore, "{source}");
+    }
+    let again = world.live(&[])?;
+    assert_eq!(last_result(&again), last_result(&first));
+    assert_eq!(world.bank.payments(), 1);
+    Ok(())
+}

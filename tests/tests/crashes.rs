@@ -2,7 +2,7 @@
 
 use acrfence_tests::authority::Authority;
 use acrfence_tests::bank::{Bank, order, rewritten_order};
-use acrfence_tests::client::{Client, bare_python};
+use acrfence_tests::client::{Client, bare_python, plain};
 use acrfence_tests::fence::Fence;
 use acrfence_tests::process::{Running, run};
 use anyhow::{Context as _, Result};
@@ -202,5 +202,43 @@ fn a_restart_of_the_daemon_forgets_nothing() -> Result<()> {
         Client::Requests.answer(&fence.run("buyer", &Client::Requests.post(&url, &body)?)?)?;
     assert_eq!(second, first);
     assert_eq!(bank.payments(), 1);
+    Ok(())
+}
+
+/// A tool call of a killed agent may outlive it; that must not keep the agent from starting again, nor
+/// what is left from being fenced.
+#[test]
+fn what_a_killed_agent_left_behind_does_not_keep_it_from_starting() -> Result<()> {
+    let authority = Authority::new()?;
+    let bank = Bank::start(&authority)?;
+    let fence = Fence::start(&authority)?;
+    bank.hold_answers();
+    let client = Client::Curl.post(&bank.url(TRANSFERS), &order("alice", 100)?)?;
+    let mut agent = plain("/bin/sh");
+    agent
+        .arg("-c")
+        .arg(r#""$@" & echo started; wait"#)
+        .arg("agent");
+    agent.arg(client.get_program()).args(client.get_args());
+    for (variable, value) in client.get_envs() {
+        if let Some(value) = value {
+            agent.env(variable, value);
+        }
+    }
+    let mut life = Running::start("buyer", &mut fence.launch("buyer", &agent)?)?;
+    life.wait_for("started")?;
+    bank.wait_for_orders(1)?;
+    life.kill()?;
+
+    // The client lives on. The agent starts again, and means that payment: it gets its answer.
+    let again = Client::Requests.post(&bank.url(TRANSFERS), &rewritten_order("alice", 100)?)?;
+    fence.say(&["restored", "buyer"])?;
+    let next = Running::start("buyer again", &mut fence.launch("buyer", &again)?)?;
+    bank.release_answers();
+    let answered = Client::Requests.answer(&next.finish()?)?;
+    assert_eq!(answered.status, 201, "{}", answered.body);
+    assert_eq!(bank.payments(), 1);
+    let agents = fence.ask(&["agents"])?;
+    assert_eq!(agents[0]["incarnation"], 2, "{agents:?}");
     Ok(())
 }

@@ -7,16 +7,28 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context as _, Result, bail, ensure};
 
+use crate::agents;
 use crate::build::{succeed, workspace};
 use crate::criu;
 use crate::toolchain::{cache_dir, is_root, output};
 
-/// Nothing to choose.
-#[derive(clap::Args)]
-pub struct Options {}
+/// What to install besides the clients.
+#[derive(clap::Args, Default)]
+pub struct Options {
+    /// Real agents as well, by the names of the folders in `tests/agents`, or `all`.
+    #[arg(long, value_delimiter = ',', value_name = "NAMES")]
+    agents: Vec<String>,
+}
+
+impl Options {
+    /// The clients, and these agents.
+    pub fn with_agents(agents: Vec<String>) -> Self {
+        Self { agents }
+    }
+}
 
 /// Installs the clients that are missing, and says what it installs.
-pub fn run(_: &Options) -> Result<()> {
+pub fn run(options: &Options) -> Result<()> {
     debian_packages()?;
     let clients = clients()?;
     fs::create_dir_all(&clients).with_context(|| format!("cannot create {}", clients.display()))?;
@@ -27,7 +39,14 @@ pub fn run(_: &Options) -> Result<()> {
     for requirements in requirements()? {
         python_environment(&clients, &requirements)?;
     }
-    criu::install(&clients)
+    criu::install(&clients)?;
+    let all = options.agents.iter().any(|name| name == "all");
+    let agents = if all {
+        agents::names()?
+    } else {
+        options.agents.clone()
+    };
+    agents::install(&clients, &agents)
 }
 
 /// Where the clients are installed; `ACRFENCE_CLIENTS` moves it.
@@ -40,10 +59,10 @@ pub fn clients() -> Result<PathBuf> {
 
 /// The system's own Python: another one in PATH may be a wrapper of a version manager, which is one
 /// more process than the tests mean.
-const PYTHON: &str = "/usr/bin/python3";
+pub const PYTHON: &str = "/usr/bin/python3";
 
 /// A program, what proves that it is good enough, and the Debian package that brings it.
-const PROGRAMS: [(&str, &[&str], &str, &str); 3] = [
+const PROGRAMS: [(&str, &[&str], &str, &str); 10] = [
     ("curl", &["--version"], "HTTP2", "curl"),
     ("node", &["--print", "typeof fetch"], "function", "nodejs"),
     (
@@ -52,6 +71,18 @@ const PROGRAMS: [(&str, &[&str], &str, &str); 3] = [
         "complete",
         "python3-venv",
     ),
+    ("git", &["--version"], "git version", "git"),
+    ("ssh", &["-V"], "", "openssh-client"),
+    ("psql", &["--version"], "PostgreSQL", "postgresql-client"),
+    (
+        "/bin/sh",
+        &["-c", "ls /usr/lib/postgresql/*/bin/initdb"],
+        "initdb",
+        "postgresql",
+    ),
+    ("make", &["--version"], "GNU Make", "make"),
+    ("less", &["--version"], "less", "less"),
+    ("tmux", &["-V"], "tmux", "tmux"),
 ];
 
 fn debian_packages() -> Result<()> {
@@ -110,8 +141,8 @@ fn requirements() -> Result<Vec<PathBuf>> {
     Ok(files)
 }
 
-/// Builds the environment that `requirements` describes, unless it is there.
-fn python_environment(clients: &Path, requirements: &Path) -> Result<()> {
+/// Builds the environment that `requirements` describes, unless it is there; gives its Python.
+pub fn python_environment(clients: &Path, requirements: &Path) -> Result<PathBuf> {
     let name = requirements.file_stem().context("a file without a name")?;
     let folder = clients.join(name);
     let wanted = fs::read(requirements)?;
@@ -121,7 +152,7 @@ fn python_environment(clients: &Path, requirements: &Path) -> Result<()> {
     if fs::read(&stamp).is_ok_and(|installed| installed == wanted)
         && output(Command::new(&python).arg("--version")).is_some()
     {
-        return Ok(());
+        return Ok(python);
     }
     eprintln!(
         "installing the Python packages of {} into {}",
@@ -152,5 +183,5 @@ fn python_environment(clients: &Path, requirements: &Path) -> Result<()> {
             .stdin(Stdio::null()),
     )?;
     fs::write(&stamp, wanted)?;
-    Ok(())
+    Ok(python)
 }

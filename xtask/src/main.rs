@@ -1,10 +1,13 @@
 //! Chores of this repository: `cargo xtask build`, …
 
+mod agents;
 mod bench;
 mod build;
 mod criu;
 mod demo;
 mod environment;
+mod eval;
+mod judge;
 mod licences;
 mod test;
 mod toolchain;
@@ -31,6 +34,8 @@ enum Chore {
     Demo(demo::Options),
     /// Install the clients that the end-to-end tests talk through.
     Environment(environment::Options),
+    /// Run real agents through restores, with and without the fence, and count what was done.
+    Eval(eval::Options),
     /// Check that every dependency may be shipped.
     Licences(licences::Options),
     /// Run every check that a change must pass.
@@ -43,6 +48,7 @@ fn main() -> ExitCode {
         Chore::Build(options) => build::run(&options),
         Chore::Demo(options) => demo::run(&options),
         Chore::Environment(options) => environment::run(&options),
+        Chore::Eval(options) => eval::run(&options),
         Chore::Licences(options) => licences::run(&options),
         Chore::Test(options) => test::run(&options),
     };

@@ -5,6 +5,7 @@ use std::time::Instant;
 
 use anyhow::{Result, ensure};
 
+use crate::agents;
 use crate::build::{self, workspace};
 use crate::environment;
 use crate::licences;
@@ -55,7 +56,7 @@ pub fn run(options: &Options) -> Result<()> {
     // Some of the crates' own tests talk through the clients as well.
     let equipped = built
         && (options.unprivileged
-            || report.step("clients", || environment::run(&environment::Options {})));
+            || report.step("clients", || environment::run(&clients(options)?)));
     if equipped {
         report.step("unit tests", || {
             cargo(&[
@@ -77,6 +78,18 @@ pub fn run(options: &Options) -> Result<()> {
         });
     }
     report.end()
+}
+
+/// What the tests talk through: every agent only when all is wanted.
+fn clients(options: &Options) -> Result<environment::Options> {
+    let agents = if options.unprivileged {
+        Vec::new()
+    } else if options.full {
+        agents::names()?
+    } else {
+        agents::REPRESENTATIVE.map(String::from).into()
+    };
+    Ok(environment::Options::with_agents(agents))
 }
 
 struct Report {

@@ -8,8 +8,8 @@ mod issue;
 mod seal;
 
 pub use issue::{issued, says_consumed, vouched};
-pub use seal::redact;
 pub(super) use seal::{is_random_seal, kind_of_seal};
+pub use seal::{is_secret_header, redact, redact_named, unseal, unseal_url};
 
 use hmac::{Hmac, KeyInit, Mac};
 

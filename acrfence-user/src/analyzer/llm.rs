@@ -9,7 +9,7 @@
 mod prompt;
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use moka::sync::Cache;
 use ollama_rs::Ollama;
@@ -97,6 +97,8 @@ pub enum LlmHealth {
     Ready {
         /// Server version.
         version: String,
+        /// How long it took to settle one text, with the model loaded.
+        per_text: Duration,
     },
     /// The server answers, but the model must be pulled.
     ModelMissing {
@@ -268,9 +270,16 @@ impl Llm {
         if let Some(known) = self.answers.get(&key) {
             return Ok(known);
         }
+        let meaning = self.read(one, two).await?;
+        self.answers.insert(key, meaning);
+        Ok(meaning)
+    }
+
+    /// Asks, whatever is in the cache.
+    async fn read(&self, one: &str, two: &str) -> Result<Meaning, String> {
         let there = self.ask(one, two).await?;
         let back = self.ask(two, one).await?;
-        let meaning = match (there, back) {
+        Ok(match (there, back) {
             (YesOrNo::Yes, YesOrNo::Yes) => {
                 // The same text with a contradiction put in must be told apart.
                 let canary = prompt::contradicted(two);
@@ -281,9 +290,7 @@ impl Llm {
             }
             (YesOrNo::No, YesOrNo::No) => Meaning::Other,
             _ => Meaning::Torn,
-        };
-        self.answers.insert(key, meaning);
-        Ok(meaning)
+        })
     }
 
     async fn ask(&self, one: &str, two: &str) -> Result<YesOrNo, String> {
@@ -401,8 +408,10 @@ impl Llm {
             }
             Err(e) => return LlmHealth::Unreachable(self.explain(&e)),
         }
+        let mut per_text = Duration::ZERO;
         for (one, two, wanted) in prompt::FITNESS {
-            match self.meaning(one, two).await {
+            let began = Instant::now();
+            match self.read(one, two).await {
                 Ok(meaning) if (meaning == Meaning::Same) == *wanted => {}
                 Ok(_) => {
                     return LlmHealth::Unfit(format!(
@@ -412,8 +421,10 @@ impl Llm {
                 }
                 Err(why) => return LlmHealth::Unfit(why),
             }
+            // The first question may have waited for the model to be loaded; only the last counts.
+            per_text = began.elapsed();
         }
-        LlmHealth::Ready { version }
+        LlmHealth::Ready { version, per_text }
     }
 
     /// Has the server fetch the model. May take long: there is no time limit but the caller's.

@@ -3,15 +3,15 @@
 //! Only what survives here may be shown to the model. Numbers, times, names, negations, opposites
 //! and exceptions are compared here, because a small model is unreliable on exactly those.
 
+mod facts;
 #[rustfmt::skip]
 mod vocabulary;
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::naming::Names;
-use vocabulary::{
-    DAYS, FUNCTION_WORDS, NEGATIONS, NUMBER_WORDS, OPPOSITES, RESTRICTIONS, UNIT_WORDS,
-};
+use facts::{Facts, number_word, without_courtesies};
+use vocabulary::{FUNCTION_WORDS, OPPOSITES, RESTRICTIONS};
 
 /// What can be said about two texts without reading them.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -81,6 +81,11 @@ pub(super) fn judge(one: &str, two: &str) -> Judgement {
     let stated =
         |f: &Facts| -> Vec<String> { f.words.iter().filter(|w| *w != "not").cloned().collect() };
     let near = near_identical(&stated(&a), &stated(&b));
+    // What one text states surely and the other one perhaps ("one", "March" at the beginning).
+    let only = |these: &BTreeSet<String>, others: &BTreeSet<String>, perhaps: &BTreeSet<String>| {
+        let missing = these.difference(others).filter(|w| !perhaps.contains(*w));
+        missing.cloned().collect::<Vec<String>>()
+    };
     for (what, x, y) in [
         ("numbers", &a.numbers, &b.numbers),
         ("times", &a.times, &b.times),
@@ -88,7 +93,7 @@ pub(super) fn judge(one: &str, two: &str) -> Judgement {
         ("names or codes", &a.codes, &b.codes),
         ("units", &a.units, &b.units),
     ] {
-        let (only_a, only_b) = (only(x, &y.clone()), only(y, x));
+        let (only_a, only_b) = (only(x, y, &b.soft), only(y, x, &a.soft));
         match (only_a.first(), only_b.first()) {
             (Some(p), Some(q)) => {
                 return Judgement::Different(format!("the {what} in the text differ: {p} / {q}"));
@@ -130,10 +135,203 @@ pub(super) fn judge(one: &str, two: &str) -> Judgement {
     if let Some(name) = only_a.first().or_else(|| only_b.first()) {
         return Judgement::Unclear(format!("the name {name} is only in one of the texts"));
     }
+    if let Some(clause) = lone_clause(one, &b).or_else(|| lone_clause(two, &a)) {
+        return Judgement::Unclear(format!(
+            "nothing in the other text answers to \"{}\"",
+            super::value::shorten(&clause)
+        ));
+    }
+    if other_order(one, two) {
+        return Judgement::Unclear(
+            "the same words in another order: who does what to whom may have changed".into(),
+        );
+    }
+    if little_in_common(one, two) {
+        return Judgement::Unclear("too few words in common to tell".into());
+    }
+    if let Some(verb) = other_tense(one, two) {
+        return Judgement::Unclear(format!(
+            "one text says that something has happened, the other one that it will: {verb}"
+        ));
+    }
+    if let Some(reason) = other_voice(one, two) {
+        return Judgement::Unclear(reason);
+    }
     if let Some((p, q)) = single_swap(&a.every, &b.every) {
         return Judgement::Unclear(format!("the same sentence with another word: {p} / {q}"));
     }
     Judgement::Rewording
+}
+
+/// Whether two texts consist of the same words, and are more than the same clauses in another order
+/// ("the night team covers for the day team").
+fn other_order(one: &str, two: &str) -> bool {
+    // "Room 214: heating cold" only puts in front what it is about.
+    if one.contains(": ") != two.contains(": ") {
+        return false;
+    }
+    let (a, b) = (clauses(one), clauses(two));
+    let sorted = |mut words: Vec<String>| {
+        words.sort_unstable();
+        words
+    };
+    let (words_a, words_b) = (a.concat(), b.concat());
+    if words_a == words_b || sorted(words_a) != sorted(words_b) {
+        return false;
+    }
+    let sorted = |mut clauses: Vec<Vec<String>>| {
+        clauses.sort_unstable();
+        clauses
+    };
+    sorted(a) != sorted(b)
+}
+
+/// Whether so few content words occur in both texts that a small model would have to guess. Texts
+/// that were only worded anew share about seven of ten; threshold from the corpora.
+fn little_in_common(one: &str, two: &str) -> bool {
+    let words = |text: &str| clauses(text).concat().into_iter().collect::<BTreeSet<_>>();
+    let (a, b) = (words(one), words(two));
+    a.intersection(&b).count() * 5 <= a.len().min(b.len()) * 3
+}
+
+/// A verb that has happened in one text and will happen in the other one.
+fn other_tense(one: &str, two: &str) -> Option<String> {
+    let (a, b) = (tenses(one), tenses(two));
+    a.into_iter().find_map(|(verb, happened)| {
+        (b.get(&verb).is_some_and(|other| *other != happened)).then_some(verb)
+    })
+}
+
+/// Verbs that stand after "will" (false) or "has", "have", "had" (true).
+fn tenses(text: &str) -> BTreeMap<String, bool> {
+    let words: Vec<String> = text
+        .split(|c: char| !c.is_alphanumeric())
+        .filter(|w| !w.is_empty())
+        .map(str::to_lowercase)
+        .collect();
+    let mut out = BTreeMap::new();
+    for pair in words.windows(2) {
+        let happened = match pair[0].as_str() {
+            "has" | "have" | "had" => true,
+            "will" | "shall" => false,
+            _ => continue,
+        };
+        out.insert(stem(&pair[1]).to_owned(), happened);
+    }
+    out
+}
+
+/// Whether two texts say the same words in the same order, but one of them as something that is
+/// done, may be done or is done to somebody, and the other one does not.
+fn other_voice(one: &str, two: &str) -> Option<String> {
+    if clauses(one).concat() != clauses(two).concat() {
+        return None;
+    }
+    let (a, b) = (voice(one), voice(two));
+    let word = a.symmetric_difference(&b).next()?;
+    Some(format!(
+        "the same words in the same order, but only one of the texts says \"{word}\" of what is done"
+    ))
+}
+
+/// Words that say whether something is done, has been done, may or must be done.
+fn voice(text: &str) -> BTreeSet<String> {
+    const BE: &[&str] = &["is", "are", "was", "were", "be", "been", "being"];
+    const MODES: &[&str] = &[
+        "can", "could", "may", "might", "must", "should", "shall", "will", "would", "had", "has",
+        "have",
+    ];
+    let words: Vec<String> = text
+        .split(|c: char| !c.is_alphanumeric())
+        .filter(|w| !w.is_empty())
+        .map(str::to_lowercase)
+        .collect();
+    let mut out = BTreeSet::new();
+    for (i, word) in words.iter().enumerate() {
+        let next = words.get(i + 1).map_or("", String::as_str);
+        // "Could you …" is no more than "please"; "is waiting" is "waits".
+        let polite = MODES.contains(&word.as_str()) && next == "you";
+        let passive = next.ends_with("ed")
+            || next.ends_with("en")
+            || IRREGULAR.iter().any(|(p, _)| *p == next);
+        if MODES.contains(&word.as_str()) && !polite || BE.contains(&word.as_str()) && passive {
+            out.insert(word.clone());
+        }
+    }
+    out
+}
+
+/// Participles that do not show their verb.
+const IRREGULAR: &[(&str, &str)] = &[
+    ("paid", "pay"),
+    ("sent", "send"),
+    ("made", "make"),
+    ("done", "do"),
+    ("sold", "sell"),
+    ("bought", "buy"),
+    ("told", "tell"),
+    ("held", "hold"),
+    ("kept", "keep"),
+    ("left", "leave"),
+    ("met", "meet"),
+    ("lost", "lose"),
+    ("put", "put"),
+    ("cut", "cut"),
+    ("shut", "shut"),
+    ("set", "set"),
+];
+
+/// The clauses of a text, each as the stems of its content words.
+fn clauses(text: &str) -> Vec<Vec<String>> {
+    const JOINTS: &[&str] = &[
+        "and", "but", "if", "when", "because", "while", "so", "then", "since", "or", "once", "as",
+    ];
+    let mut out = vec![Vec::new()];
+    for word in text.split_whitespace() {
+        let lower = word.to_lowercase();
+        let bare = lower.trim_matches(|c: char| !c.is_alphanumeric());
+        let joint = JOINTS.contains(&bare);
+        if let Some(clause) = out.last_mut()
+            && !joint
+            && !bare.is_empty()
+            && !FUNCTION_WORDS.contains(&bare)
+        {
+            let base = IRREGULAR.iter().find(|(p, _)| *p == bare);
+            clause.push(stem(base.map_or(bare, |(_, verb)| verb)).to_owned());
+        }
+        if joint || word.ends_with(['.', ',', ';', ':', '!', '?']) {
+            out.push(Vec::new());
+        }
+    }
+    out.retain(|clause| !clause.is_empty());
+    out
+}
+
+/// A clause of a text that has no word in common with the other text: something that was asked for
+/// or told in only one of them.
+fn lone_clause(text: &str, other: &Facts) -> Option<String> {
+    let stems: BTreeSet<&str> = other.all_words.iter().map(|w| stem(w)).collect();
+    let (plain, _) = without_courtesies(text);
+    let clauses = plain
+        .split(['.', '!', '?', ';', ':', ',', '\n'])
+        .flat_map(|part| part.split(" and "))
+        .flat_map(|part| part.split(" but "));
+    for clause in clauses {
+        let words: Vec<String> = clause
+            .split(|c: char| !c.is_alphanumeric())
+            .map(str::to_lowercase)
+            .filter(|w| w.len() > 1 && !FUNCTION_WORDS.contains(&w.as_str()))
+            .collect();
+        let answered = |w: &String| {
+            stems.contains(stem(w))
+                || number_word(w).is_some_and(|n| other.numbers.contains(n))
+                || other.numbers.contains(w)
+        };
+        if words.len() >= 2 && !words.iter().any(answered) {
+            return Some(clause.trim().to_owned());
+        }
+    }
+    None
 }
 
 /// Text that tries to talk to the comparison or to a model.
@@ -216,346 +414,6 @@ fn strange_letter(text: &str) -> Option<char> {
             .find(|c| !latin(*c) && matches!(*c, '\u{370}'..='\u{52f}' | '\u{ff21}'..='\u{ff5a}'));
         other.filter(|_| word.chars().any(latin))
     })
-}
-
-#[derive(Debug, Default)]
-struct Facts {
-    numbers: BTreeSet<String>,
-    times: BTreeSet<String>,
-    days: BTreeSet<String>,
-    codes: BTreeSet<String>,
-    units: BTreeSet<String>,
-    names: Vec<String>,
-    negations: usize,
-    /// Content words in order, lower case.
-    words: Vec<String>,
-    /// Every word in order, lower case.
-    every: Vec<String>,
-    all_words: BTreeSet<String>,
-    /// Numbers that may be no more than a figure of speech ("one", "first").
-    soft: BTreeSet<String>,
-}
-
-impl Facts {
-    fn of(text: &str) -> Self {
-        let mut facts = Self::default();
-        let text = without_courtesies(text);
-        let mut starts = true;
-        let mut tokens: Vec<(String, bool)> = Vec::new();
-        for raw in super::text::words(&text) {
-            let ends =
-                raw.ends_with(['.', '!', '?', ':']) || raw.ends_with(".)") || raw.ends_with("\"");
-            let starts_here = starts || raw.starts_with(['-', '*', '\u{2022}']);
-            for part in raw.split(['/', '\u{2044}']) {
-                // `07:30/08:00` are two; `n/a` is nothing.
-                let trimmed =
-                    part.trim_matches(|c: char| !(c.is_alphanumeric() || "#@%+$€£°".contains(c)));
-                if !trimmed.is_empty() {
-                    tokens.push((trimmed.to_owned(), starts_here));
-                }
-            }
-            // After a code at the beginning (`OPS-318 Rotate …`) the sentence still begins.
-            let lead = starts && raw.chars().any(|c| c.is_ascii_digit());
-            starts = ends || lead;
-        }
-        let mut at = 0;
-        while at < tokens.len() {
-            let (token, first) = &tokens[at];
-            let next = tokens.get(at + 1).map(|(t, _)| t.to_lowercase());
-            at += facts.token(token, *first, next.as_deref());
-        }
-        facts
-    }
-
-    /// Takes one token, and says how many it used.
-    fn token(&mut self, token: &str, first: bool, next: Option<&str>) -> usize {
-        let lower = token.to_lowercase().trim_end_matches("'s").to_owned();
-        self.every.push(lower.clone());
-        for part in lower.split(|c: char| !c.is_alphanumeric()) {
-            self.all_words.insert(part.to_owned());
-        }
-        self.all_words.insert(lower.clone());
-        if let Some((time, used)) = time_of_day(&lower, next) {
-            self.times.insert(time);
-            return used;
-        }
-        if let Some(number) = number(&lower) {
-            self.numbers.insert(number);
-            if let Some(unit) = next.and_then(unit) {
-                self.units.insert(unit.to_owned());
-            }
-            return 1;
-        }
-        if let Some((number, unit)) = number_with_unit(&lower) {
-            self.numbers.insert(number);
-            self.units.insert(unit);
-            return 1;
-        }
-        if let Some(n) = SOFT_NUMBERS.iter().find(|(w, _)| *w == lower) {
-            self.soft.insert(n.1.to_owned());
-            self.words.push(lower);
-            return 1;
-        }
-        if let Some(n) = number_word(&lower) {
-            self.numbers.insert(n.to_owned());
-            if let Some(unit) = next.and_then(unit) {
-                self.units.insert(unit.to_owned());
-            }
-            return 1;
-        }
-        if let Some(day) = day_or_month(&lower) {
-            // "may" and "march" are also verbs.
-            let doubtful = matches!(
-                lower.as_str(),
-                "may" | "march" | "sun" | "sat" | "wed" | "mar"
-            );
-            if !doubtful || token.starts_with(char::is_uppercase) && !first {
-                self.days.insert(day.to_owned());
-                return 1;
-            }
-        }
-        if is_code(token) {
-            self.codes.insert(code(token));
-            return 1;
-        }
-        if NEGATIONS.contains(&lower.as_str()) || lower.ends_with("n't") {
-            self.negations += 1;
-            self.words.push("not".into());
-            return 1;
-        }
-        let capital = token.chars().next().is_some_and(char::is_uppercase);
-        let pronoun = matches!(
-            lower.as_str(),
-            "sie" | "ihr" | "ihre" | "ihnen" | "i'm" | "i've" | "i'll" | "i'd"
-        );
-        if capital && !first && !pronoun && token.chars().count() > 1 {
-            self.names.push(lower.clone());
-        }
-        if !FUNCTION_WORDS.contains(&lower.as_str()) && lower.chars().any(char::is_alphabetic) {
-            self.words.push(lower);
-        }
-        1
-    }
-}
-
-fn only(these: &BTreeSet<String>, others: &BTreeSet<String>) -> Vec<String> {
-    these.difference(others).cloned().collect()
-}
-
-/// Takes away greetings and farewells: they state nothing.
-fn without_courtesies(text: &str) -> String {
-    const GREETINGS: &[&str] = &[
-        "hi",
-        "hello",
-        "hey",
-        "dear",
-        "good",
-        "greetings",
-        "hallo",
-        "bonjour",
-        "hola",
-        "ciao",
-        "moin",
-        "guten",
-        "morning",
-        "welcome",
-    ];
-    const FAREWELLS: &[&str] = &[
-        "thanks",
-        "thank",
-        "many",
-        "kind",
-        "best",
-        "regards",
-        "cheers",
-        "sincerely",
-        "yours",
-        "warm",
-        "danke",
-        "merci",
-        "gracias",
-        "grazie",
-    ];
-    let mut out = String::new();
-    let count = text.lines().filter(|l| !l.trim().is_empty()).count();
-    for (n, line) in text.lines().filter(|l| !l.trim().is_empty()).enumerate() {
-        let first_word = |t: &str| {
-            t.split(|c: char| !c.is_alphabetic())
-                .find(|w| !w.is_empty())
-                .unwrap_or_default()
-                .to_lowercase()
-        };
-        let mut line = line.trim();
-        if n == 0 && GREETINGS.contains(&first_word(line).as_str()) {
-            // Up to the first comma or exclamation mark, if that comes soon.
-            line = match line.find([',', '!', ':']) {
-                Some(at) if line[..at].split_whitespace().count() <= 4 => &line[at + 1..],
-                None if line.split_whitespace().count() <= 4 => "",
-                _ => line,
-            };
-        }
-        if n + 2 >= count
-            && count > 1
-            && FAREWELLS.contains(&first_word(line).as_str())
-            && line.split_whitespace().count() <= 4
-        {
-            line = match line.find([',', '!']) {
-                Some(at) => &line[at + 1..],
-                None => "",
-            };
-        }
-        out.push_str(line);
-        out.push('\n');
-    }
-    out
-}
-
-/// `14:30`, `2:30pm`, `6 pm`, `noon`, `9 uhr`: minutes of the day, and how many tokens it took.
-fn time_of_day(token: &str, next: Option<&str>) -> Option<(String, usize)> {
-    let half = |word: &str| match word.trim_end_matches('.') {
-        "am" | "a.m" => Some(0),
-        "pm" | "p.m" => Some(12),
-        _ => None,
-    };
-    if token == "noon" || token == "midday" {
-        return Some(("12:00".into(), 1));
-    }
-    if token == "midnight" {
-        return Some(("00:00".into(), 1));
-    }
-    let digits_end = token
-        .find(|c: char| !c.is_ascii_digit())
-        .unwrap_or(token.len());
-    let hour: u32 = token.get(..digits_end)?.parse().ok()?;
-    let rest = &token[digits_end..];
-    let (minute, rest, has_minutes) = match rest.strip_prefix([':', 'h', '.']) {
-        Some(after) if after.len() >= 2 && after.as_bytes()[..2].iter().all(u8::is_ascii_digit) => {
-            let minute: u32 = after[..2].parse().ok()?;
-            let separator = rest.as_bytes()[0];
-            // `14.30` is a time only where something says so.
-            let said = separator != b'.'
-                || after[2..].starts_with(['a', 'p'])
-                || next.is_some_and(|n| half(n).is_some() || n == "uhr");
-            if !said {
-                return None;
-            }
-            (minute, &after[2..], true)
-        }
-        _ => (0, rest, false),
-    };
-    if hour > 24 || minute > 59 {
-        return None;
-    }
-    let clock = |hour: u32| format!("{:02}:{minute:02}", hour % 24);
-    if let Some(shift) = half(rest) {
-        return Some((clock(hour % 12 + shift), 1));
-    }
-    if rest.is_empty() || rest == "h" && has_minutes {
-        if let Some(shift) = next.and_then(half) {
-            return Some((clock(hour % 12 + shift), 2));
-        }
-        if next.is_some_and(|n| n == "uhr" || n == "o'clock") {
-            return Some((clock(hour), 2));
-        }
-        if has_minutes {
-            return Some((clock(hour), 1));
-        }
-    }
-    // `14:30:05` and `09:12Z` are codes.
-    None
-}
-
-/// A number by value: `1,250.50`, `#77`, `12th`, `8%` (the sign is a unit).
-fn number(token: &str) -> Option<String> {
-    let token = token.trim_start_matches(['#', '$', '€', '£']);
-    let token = token.trim_end_matches('%');
-    let bare = ["st", "nd", "rd", "th"]
-        .iter()
-        .find_map(|s| {
-            token
-                .strip_suffix(s)
-                .filter(|t| t.bytes().all(|b| b.is_ascii_digit()))
-        })
-        .unwrap_or(token);
-    let groups: Vec<&str> = bare.split(',').collect();
-    let grouped = groups.len() > 1
-        && (1..=3).contains(&groups[0].len())
-        && groups[1..]
-            .iter()
-            .all(|g| g.split('.').next().is_some_and(|g| g.len() == 3));
-    let plain = if grouped {
-        bare.replace(',', "")
-    } else {
-        bare.to_owned()
-    };
-    if plain.is_empty() || plain.len() > 40 {
-        return None;
-    }
-    super::normal::number::Decimal::read(&plain).map(|d| d.to_string())
-}
-
-fn number_with_unit(token: &str) -> Option<(String, String)> {
-    let token = token.trim_start_matches(['$', '€', '£', '~']);
-    let at = token.find(|c: char| !(c.is_ascii_digit() || c == '.'))?;
-    let number = number(token.get(..at)?)?;
-    Some((number, unit(&token[at..])?.to_owned()))
-}
-
-fn unit(word: &str) -> Option<&'static str> {
-    UNIT_WORDS
-        .iter()
-        .find(|(names, _)| names.split(' ').any(|n| n == word))
-        .map(|(_, unit)| *unit)
-}
-
-fn number_word(word: &str) -> Option<&'static str> {
-    NUMBER_WORDS
-        .iter()
-        .find(|(w, _)| *w == word)
-        .map(|(_, n)| *n)
-}
-
-fn day_or_month(word: &str) -> Option<&'static str> {
-    DAYS.iter()
-        .find(|(names, _)| names.split(' ').any(|n| n == word))
-        .map(|(_, day)| *day)
-}
-
-/// Something that is a name for a machine: digits and letters together, an address, capitals.
-fn is_code(token: &str) -> bool {
-    let digit = token.chars().any(|c| c.is_ascii_digit());
-    let alpha = token.chars().any(char::is_alphabetic);
-    let dotted = token.split_once('.').is_some_and(|(a, b)| {
-        a.chars().any(char::is_alphanumeric) && b.chars().next().is_some_and(char::is_alphanumeric)
-    });
-    let capitals = token.chars().filter(|c| c.is_uppercase()).count() >= 2
-        && token
-            .chars()
-            .all(|c| c.is_uppercase() || c.is_ascii_digit() || c == '-' || c == '_' || c == '&')
-        && !["OK", "PS", "RE", "FW", "FWD", "FYI", "ASAP", "ID"].contains(&token);
-    let camel = token
-        .chars()
-        .zip(token.chars().skip(1))
-        .any(|(a, b)| a.is_lowercase() && b.is_uppercase());
-    digit && (alpha || token.contains(['.', ':', '-']))
-        || token.contains('@')
-        || token.contains('_')
-        || token.starts_with('#')
-        || (dotted && alpha)
-        || capitals
-        || camel
-}
-
-fn code(token: &str) -> String {
-    let lower = token.to_lowercase().trim_end_matches("'s").to_owned();
-    match lower.strip_prefix('v') {
-        Some(version)
-            if version.contains('.') && version.starts_with(|c: char| c.is_ascii_digit()) =>
-        {
-            version.to_owned()
-        }
-        _ => lower,
-    }
 }
 
 /// Whether two texts are the same words but for a few.
@@ -652,9 +510,6 @@ fn missing_names(names: &[String], words: &BTreeSet<String>) -> Vec<String> {
         .collect()
 }
 
-const SOFT_NUMBERS: &[(&str, &str)] =
-    &[("one", "1"), ("first", "1"), ("once", "1"), ("single", "1")];
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -673,6 +528,22 @@ mod tests {
                 "Two parcels are waiting for you at locker 14 until 6 pm.",
             ),
             ("Fix off-by-one in pager", "Pager: fix off-by-one error"),
+            (
+                "Heating in room 214 does not work",
+                "Room 214: heating not working",
+            ),
+            (
+                "If the door is locked, use the spare key.",
+                "Use the spare key if the door is locked.",
+            ),
+            (
+                "Late delivery of the March order",
+                "March order was delivered late",
+            ),
+            (
+                "Good work, but the report lacks a discussion of errors.",
+                "The work was good; a discussion of errors is missing from the report.",
+            ),
             (
                 "Replica db-3 was 40 s behind at 09:12. I have restarted it and the lag is now 0.",
                 "db-3 replica: at 09:12 it lagged by 40 s; restarted by me, lag now 0.",
@@ -738,6 +609,18 @@ mod tests {
                 "deliver it to the p\u{430}yroll desk",
             ),
             ("note for the desk", "a note for\u{200b} the desk"),
+            (
+                "Hello Ana,\nplease close the shop at noon.",
+                "Hello Bo,\nplease close the shop at noon.",
+            ),
+            (
+                "Good news, the parcel is here",
+                "Bad news, the parcel is here",
+            ),
+            (
+                "The heating in the meeting room is cold. Check the valve and tell reception when somebody comes.",
+                "The heating in the meeting room is cold. Check the valve.",
+            ),
         ] {
             assert!(
                 matches!(judge(one, two), Judgement::Unclear(_)),

@@ -16,7 +16,7 @@ pub struct Report {
     transports: BTreeMap<String, [usize; 3]>,
     unsafe_verdicts: Vec<String>,
     missed: Vec<String>,
-    by_model: usize,
+    by_model: Vec<Duration>,
     unlabelled: usize,
     times: Vec<Duration>,
 }
@@ -32,8 +32,10 @@ impl Report {
 
     /// Counts one verdict and how long it took.
     pub fn add(&mut self, pair: &Pair, judgement: &Judgement, took: Duration) {
-        self.times.push(took);
-        self.by_model += usize::from(judgement.stage == Stage::Llm);
+        self.time(took);
+        if judgement.stage == Stage::Llm {
+            self.by_model.push(took);
+        }
         let why = judgement
             .fields
             .iter()
@@ -41,6 +43,11 @@ impl Report {
             .collect::<Vec<_>>()
             .join("; ");
         self.count(pair, judgement.verdict, &why);
+    }
+
+    /// Counts how long a verdict took.
+    pub fn time(&mut self, took: Duration) {
+        self.times.push(took);
     }
 
     /// Counts one verdict without its reasons.
@@ -108,28 +115,44 @@ impl Report {
         &self.missed
     }
 
-    fn at(&self, percent: usize) -> Duration {
-        let mut times = self.times.clone();
-        times.sort_unstable();
-        let last = times.len().saturating_sub(1);
-        times.get(last * percent / 100).copied().unwrap_or_default()
+    /// What the columns of [`Report::line`] are.
+    pub const LINE_HEADING: &str =
+        "replays recognised   diverge stopped   credential refused   held   unsafe   method";
+
+    /// Everything in one line.
+    pub fn line(&self) -> String {
+        let held: usize = ALL.iter().map(|v| self.cell(*v, PairVerdict::Hold)).sum();
+        let right = |verdict| format!("{} of {}", self.cell(verdict, verdict), self.total(verdict));
+        format!(
+            "{:>18}{:>18}{:>21}{:>7}{:>9}   {}",
+            right(PairVerdict::Replay),
+            right(PairVerdict::Diverge),
+            right(PairVerdict::Credential),
+            held,
+            self.unsafe_verdicts.len(),
+            self.name
+        )
     }
-}
 
-/// Whether a verdict answers a call from the record although it means something else.
-pub fn is_unsafe(expected: PairVerdict, verdict: PairVerdict) -> bool {
-    verdict == PairVerdict::Replay && expected != PairVerdict::Replay
-}
+    /// The confusion matrix with its rates, and every unsafe verdict.
+    pub fn summary(&self) -> String {
+        let mut out = String::new();
+        // Writing to a text cannot fail.
+        let _ = self
+            .write_summary(&mut out)
+            .and_then(|()| self.write_unsafe(&mut out));
+        out
+    }
 
-const ALL: [PairVerdict; 4] = [
-    PairVerdict::Replay,
-    PairVerdict::Diverge,
-    PairVerdict::Credential,
-    PairVerdict::Hold,
-];
+    fn write_unsafe(&self, f: &mut impl fmt::Write) -> fmt::Result {
+        writeln!(f, "-- unsafe verdicts: {}", self.unsafe_verdicts.len())?;
+        for line in &self.unsafe_verdicts {
+            writeln!(f, "{line}")?;
+        }
+        Ok(())
+    }
 
-impl fmt::Display for Report {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    fn write_summary(&self, f: &mut impl fmt::Write) -> fmt::Result {
         writeln!(f, "== {}", self.name)?;
         writeln!(
             f,
@@ -166,28 +189,58 @@ impl fmt::Display for Report {
             share(PairVerdict::Replay),
             share(PairVerdict::Credential),
             self.unsafe_verdicts.len(),
-            self.by_model,
+            self.by_model.len(),
             self.unlabelled
         )?;
-        if !self.times.is_empty() {
-            writeln!(
-                f,
-                "time per pair: median {:?}, 95th percentile {:?}, longest {:?}",
-                self.at(50),
-                self.at(95),
-                self.at(100)
-            )?;
-        }
+        write_times(f, "", &self.times)?;
+        write_times(f, " that the model settled", &self.by_model)?;
+        Ok(())
+    }
+}
+
+/// Of a sorted list of durations, the one that so many percent do not exceed.
+fn at(times: &[Duration], percent: usize) -> Duration {
+    let mut times = times.to_vec();
+    times.sort_unstable();
+    let last = times.len().saturating_sub(1);
+    times.get(last * percent / 100).copied().unwrap_or_default()
+}
+
+fn write_times(f: &mut impl fmt::Write, what: &str, times: &[Duration]) -> fmt::Result {
+    if times.is_empty() {
+        return Ok(());
+    }
+    writeln!(
+        f,
+        "time per pair{what}: median {:.1?}, 95th percentile {:.1?}, longest {:.1?}",
+        at(times, 50),
+        at(times, 95),
+        at(times, 100)
+    )
+}
+
+/// Whether a verdict answers a call from the record although it means something else.
+pub fn is_unsafe(expected: PairVerdict, verdict: PairVerdict) -> bool {
+    verdict == PairVerdict::Replay && expected != PairVerdict::Replay
+}
+
+const ALL: [PairVerdict; 4] = [
+    PairVerdict::Replay,
+    PairVerdict::Diverge,
+    PairVerdict::Credential,
+    PairVerdict::Hold,
+];
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.write_summary(f)?;
         for (what, table) in [("transport", &self.transports), ("tag", &self.tags)] {
             writeln!(f, "-- by {what}: right of all, unsafe")?;
             for (key, [all, right, is_unsafe]) in table {
                 writeln!(f, "{key:<32}{right:>5} of {all:<5}{is_unsafe:>5}")?;
             }
         }
-        writeln!(f, "-- unsafe verdicts: {}", self.unsafe_verdicts.len())?;
-        for line in &self.unsafe_verdicts {
-            writeln!(f, "{line}")?;
-        }
+        self.write_unsafe(f)?;
         writeln!(
             f,
             "-- other verdicts than expected, but safe: {}",

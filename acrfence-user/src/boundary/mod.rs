@@ -14,6 +14,7 @@
 
 mod config;
 mod connection;
+mod courier;
 pub mod http;
 mod listener;
 pub mod mcp;
@@ -33,7 +34,9 @@ use std::net::SocketAddr;
 use bytes::Bytes;
 
 use crate::effect::LogError;
-use crate::words::{EffectId, Ending, Origin, ProcessIdentity, Refusal, Response, ToolCall};
+use crate::words::{
+    EffectId, Ending, Origin, ProcessIdentity, Refusal, Request, Response, ToolCall,
+};
 
 /// Who is at the other end of an accepted connection.
 #[derive(Clone, Debug)]
@@ -57,6 +60,13 @@ pub trait Arbiter: Send + Sync + 'static {
     /// Decides a call. May wait for a person or a running twin.
     async fn admit(&self, call: ToolCall) -> Admission;
 
+    /// Decides a call, and may ask the side it goes to first: what became of an earlier one that it
+    /// repeats (DESIGN.md §7, in doubt).
+    async fn admit_asking(&self, call: ToolCall, courier: &dyn Courier) -> Admission {
+        let _ = courier;
+        self.admit(call).await
+    }
+
     /// Decides a call that a process of the agent's own tree carries out (a stdio server, a gated
     /// command): what `inside` and its descendants do while it runs belongs to it (DESIGN.md §9,
     /// nested boundaries).
@@ -73,9 +83,9 @@ pub trait Arbiter: Send + Sync + 'static {
     }
 
     /// Decides a call of which the whole body is there, with its content encoding taken off.
-    async fn admit_whole(&self, call: ToolCall, body: Bytes) -> Admission {
+    async fn admit_whole(&self, call: ToolCall, body: Bytes, courier: &dyn Courier) -> Admission {
         let _ = body;
-        self.admit(call).await
+        self.admit_asking(call, courier).await
     }
 
     /// Decides whether bytes that are no HTTP may flow, before anything is sent upstream.
@@ -103,6 +113,14 @@ pub trait Arbiter: Send + Sync + 'static {
     fn tools_seen(&self, origin: &Origin, server: &str, tools: &str) {
         let _ = (origin, server, tools);
     }
+}
+
+/// Carries questions to the side that a call goes to, over the way that the call would take.
+#[async_trait::async_trait]
+pub trait Courier: Send + Sync {
+    /// Sends a request and waits for its answer, at most so long. Sends it once, follows no redirect,
+    /// and says [`Ending::Response`] only for an answer that came whole.
+    async fn carry(&self, question: &Request, within: std::time::Duration) -> Ending;
 }
 
 /// What to do with a call.

@@ -22,8 +22,9 @@ pub(super) struct Run {
     /// The cgroup whose processes can be redirected; the root of the cgroup2 hierarchy when absent.
     #[arg(long, value_name = "DIR")]
     cgroup: Option<PathBuf>,
-    /// The key of the effect log, outside the state directory; made when it is missing.
-    #[arg(long, default_value = "/etc/acrfence/log.key", value_name = "FILE")]
+    /// The key of the effect log, outside the state directory; made when it is missing. The systemd
+    /// credential `acrfence-log` is taken where there is one.
+    #[arg(long, default_value_os_t = crate::effect::usual_key_file(), value_name = "FILE")]
     key_file: PathBuf,
     /// Second record of the log's head, outside the state directory.
     #[arg(

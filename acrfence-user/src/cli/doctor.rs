@@ -97,10 +97,19 @@ async fn reader_of_prose(config: &Config, pull: bool) -> Check {
         health = llm.health().await;
     }
     match health {
-        LlmHealth::Ready { version } => check(
+        LlmHealth::Ready { version, per_text } if per_text > config.analyzer.timeout.0 => check(
+            name,
+            State::Limited,
+            &format!("{model}, Ollama {version}, but slow: {per_text:.1?} for one text"),
+            format!(
+                "the time limit is {:?} for all texts of a call; raise `timeout` of [analyzer] or use a smaller model; until then {held}",
+                config.analyzer.timeout.0
+            ),
+        ),
+        LlmHealth::Ready { version, per_text } => check(
             name,
             State::Good,
-            &format!("{model}, Ollama {version}"),
+            &format!("{model}, Ollama {version}, {per_text:.1?} for one text"),
             String::new(),
         ),
         LlmHealth::ModelMissing { has } => check(

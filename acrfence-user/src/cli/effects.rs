@@ -49,13 +49,14 @@ pub(super) struct Effects {
     /// Oldest first.
     #[arg(long)]
     oldest_first: bool,
-    /// Start after this position (as the page before says).
-    #[arg(long)]
-    after: Option<u64>,
+    /// Start after this effect (e17) or position (17), as the page before says.
+    #[arg(long, value_parser = position)]
+    after: Option<Seq>,
     /// How many at most.
     #[arg(long, default_value_t = 50)]
     limit: usize,
-    /// Go on and print effects as they are made, until interrupted.
+    /// Print effects as they are made and again whenever their status changes, until interrupted. From
+    /// now on, or from `--after`.
     #[arg(long, short)]
     follow: bool,
 }
@@ -81,11 +82,11 @@ pub(super) async fn list(client: &Client, global: &Global, args: Effects) -> any
         until: args.until,
         text: args.text,
         oldest_first: args.oldest_first,
-        after: args.after.map(Seq),
+        after: args.after,
         limit: Some(args.limit),
     };
-    let query = query(&filter)?;
     if follow {
+        let query = query(&filter)?;
         let show = |text: &str| -> std::io::Result<()> {
             let printed = if global.json {
                 line(text)
@@ -100,7 +101,7 @@ pub(super) async fn list(client: &Client, global: &Global, args: Effects) -> any
             .lines(&format!("/v1/effects/follow?{query}"), show)
             .await?);
     }
-    let page: Page<EffectRow> = client.get(&format!("/v1/effects?{query}")).await?;
+    let page = page(client, filter).await?;
     if global.json {
         return page.items.iter().try_for_each(json);
     }
@@ -115,7 +116,10 @@ pub(super) async fn list(client: &Client, global: &Global, args: Effects) -> any
                 r.branch.to_string(),
                 r.status.to_string(),
                 r.code.map(|c| c.to_string()).unwrap_or_default(),
-                short(&r.key.0, 60),
+                match r.parent {
+                    Some(outer) => short(&format!("in {outer}: {}", r.key), 60),
+                    None => short(&r.key.0, 60),
+                },
                 short(&r.why, 60),
             ]
         })
@@ -133,10 +137,34 @@ pub(super) async fn list(client: &Client, global: &Global, args: Effects) -> any
     Ok(())
 }
 
+/// A whole page: the daemon looks at a bounded number of effects a time, and may answer with a part.
+async fn page(client: &Client, mut filter: EffectFilter) -> anyhow::Result<Page<EffectRow>> {
+    let limit = filter.limit.unwrap_or_default();
+    let mut whole = Page {
+        items: Vec::new(),
+        next: None,
+    };
+    loop {
+        filter.limit = Some(limit.saturating_sub(whole.items.len()).max(1));
+        let path = format!("/v1/effects?{}", query(&filter)?);
+        let part: Page<EffectRow> = client.get(&path).await?;
+        whole.items.extend(part.items);
+        whole.next = part.next;
+        if part.next.is_none() || whole.items.len() >= limit {
+            return Ok(whole);
+        }
+        filter.after = part.next;
+    }
+}
+
 fn row_line(r: &EffectRow) -> String {
     let code = r.code.map(|c| format!(" {c}")).unwrap_or_default();
+    let inside = r
+        .parent
+        .map(|outer| format!(" in {outer}:"))
+        .unwrap_or_default();
     format!(
-        "{} {} {} {} {}{code} {} {}",
+        "{} {} {} {} {}{code}{inside} {} {}",
         r.id,
         time(r.at),
         r.agent,
@@ -197,6 +225,16 @@ pub(super) async fn show(client: &Client, global: &Global, args: Id) -> anyhow::
     if let Some(ended) = e.ended {
         line(&format!("  ended      {ended}"))?;
     }
+    if e.parent.is_some() {
+        let of: Vec<_> = e.outer().map(|id| id.to_string()).collect();
+        line(&format!("  inside     {}", of.join(" or ")))?;
+    }
+    if !detail.children.is_empty() {
+        line(&format!(
+            "  inside it  {}",
+            named(&detail.children).join("\n             ")
+        ))?;
+    }
     if !detail.replayed_into.is_empty() {
         let into: Vec<_> = detail
             .replayed_into
@@ -237,6 +275,22 @@ pub(super) async fn explain(client: &Client, global: &Global, args: Id) -> anyho
     if global.json {
         return all.iter().try_for_each(json);
     }
+    let detail: EffectDetail = client.get(&format!("/v1/effects/{}", args.id)).await?;
+    if let Some(first) = detail.effect.parent {
+        let of: Vec<_> = detail.effect.outer().map(|id| id.to_string()).collect();
+        line(&format!(
+            "{} was made inside {} and stands or falls with it: `acrfence explain {first}`.",
+            args.id,
+            of.join(" or ")
+        ))?;
+    }
+    if !detail.children.is_empty() {
+        line(&format!(
+            "Made inside {}, decided with it: {}.",
+            args.id,
+            named(&detail.children).join(", ")
+        ))?;
+    }
     if all.is_empty() {
         return line(&format!("No call was decided against {}.", args.id));
     }
@@ -248,6 +302,13 @@ pub(super) async fn explain(client: &Client, global: &Global, args: Id) -> anyho
             .try_for_each(|l| line(&format!("  {}", escape(l))))?;
     }
     Ok(())
+}
+
+/// Effects of a list with what they did.
+fn named(rows: &[EffectRow]) -> Vec<String> {
+    rows.iter()
+        .map(|row| format!("{} {} {}", row.id, row.status, short(&row.key.0, 80)))
+        .collect()
 }
 
 fn show_request(request: &Request) -> anyhow::Result<()> {
@@ -327,6 +388,14 @@ fn escape(text: &str) -> String {
 fn status(given: &str) -> Result<Status, String> {
     serde_json::from_value(given.into())
         .map_err(|_| "one of prepared, completed, failed, in_doubt".to_owned())
+}
+
+fn position(given: &str) -> Result<Seq, String> {
+    let number = given.strip_prefix('e').unwrap_or(given);
+    number
+        .parse()
+        .map(Seq)
+        .map_err(|_| "an effect, like e17, or a position, like 17".to_owned())
 }
 
 fn fingerprint(given: &str) -> Result<Fingerprint, String> {

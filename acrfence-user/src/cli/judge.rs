@@ -1,5 +1,6 @@
 //! `acrfence judge`: verdicts on a corpus of pairs. Needs no daemon and no root.
 
+use std::collections::HashMap;
 use std::fs::File;
 use std::io::{BufRead, BufReader, Write};
 use std::path::PathBuf;
@@ -8,7 +9,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, bail};
 use clap::{Args, ValueEnum};
 
-use crate::analyzer::baseline::BASELINES;
+use crate::analyzer::baseline::{BASELINES, Baseline};
 use crate::analyzer::judge::{self, JudgedField, Judgement, Stage};
 use crate::analyzer::pairs::{self, Pair, PairVerdict};
 use crate::analyzer::report::Report;
@@ -50,6 +51,44 @@ pub struct JudgeArgs {
     /// Add simpler methods to the report, for comparison.
     #[arg(long, requires = "report")]
     pub baselines: bool,
+
+    /// Add the model alone, shown both calls without a comparison. Slow: one long question a pair.
+    #[arg(long, requires = "report")]
+    pub model_alone: bool,
+
+    /// Add the verdicts of another method to the report: a file of objects with `id` and `verdict`,
+    /// one a line. May be given several times.
+    #[arg(long, value_name = "NAME=FILE", requires = "report", value_parser = other_method)]
+    pub verdicts: Vec<OtherMethod>,
+}
+
+/// Verdicts that another method gave.
+#[derive(Clone, Debug)]
+pub struct OtherMethod {
+    name: String,
+    verdicts: HashMap<String, PairVerdict>,
+}
+
+fn other_method(argument: &str) -> Result<OtherMethod, String> {
+    #[derive(serde::Deserialize)]
+    struct Line {
+        id: String,
+        verdict: PairVerdict,
+    }
+    let (name, file) = argument
+        .split_once('=')
+        .ok_or("give the name of the method and its file, like `embeddings=FILE`")?;
+    let text = std::fs::read_to_string(file).map_err(|e| format!("cannot read {file}: {e}"))?;
+    let verdicts = text
+        .lines()
+        .filter(|line| !line.trim().is_empty())
+        .map(|line| serde_json::from_str(line).map(|l: Line| (l.id, l.verdict)))
+        .collect::<Result<_, _>>()
+        .map_err(|e| format!("{file} holds something else than verdicts: {e}"))?;
+    Ok(OtherMethod {
+        name: name.to_owned(),
+        verdicts,
+    })
 }
 
 /// Who settles free text.
@@ -88,11 +127,13 @@ pub async fn run(args: JudgeArgs, out: &mut (impl Write + ?Sized)) -> anyhow::Re
         Some(_) => format!("{name}, {}", args.model),
     };
     let mut report = Report::new(heading);
-    let mut others: Vec<Report> = BASELINES
-        .iter()
-        .map(|(name, _)| Report::new(*name))
-        .collect();
-    let mut alone = Report::new("the model alone");
+    let rules: &[Baseline] = if args.baselines { &BASELINES } else { &[] };
+    let mut others: Vec<Report> = rules.iter().map(|(name, _)| Report::new(*name)).collect();
+    others.extend(args.verdicts.iter().map(|m| Report::new(m.name.clone())));
+    let mut alone = Report::new(format!("{} alone, without a comparison", args.model));
+    if args.model_alone && llm.is_none() {
+        bail!("--model-alone asks a model; add --analyzer ollama");
+    }
     let (mut number, mut judged, mut unreadable, mut troubles) = (0usize, 0usize, 0usize, 0usize);
     let mut line = Vec::new();
     loop {
@@ -121,13 +162,20 @@ pub async fn run(args: JudgeArgs, out: &mut (impl Write + ?Sized)) -> anyhow::Re
                 let began = Instant::now();
                 let judgement = judge_pair(&pair, llm.as_ref(), &mut troubles).await;
                 report.add(&pair, &judgement, began.elapsed());
-                if args.baselines {
-                    for ((_, rule), report) in BASELINES.iter().zip(&mut others) {
-                        report.count(&pair, rule(&pair), "");
-                    }
-                    if let Some(llm) = &llm {
-                        alone.count(&pair, llm.alone(&pair).await, "");
-                    }
+                let given = args.verdicts.iter().map(|method| {
+                    // A method that says nothing has held the call.
+                    let verdict = method.verdicts.get(&pair.id).copied();
+                    verdict.unwrap_or(PairVerdict::Hold)
+                });
+                let verdicts = rules.iter().map(|(_, rule)| rule(&pair)).chain(given);
+                for (report, verdict) in others.iter_mut().zip(verdicts) {
+                    report.count(&pair, verdict, "");
+                }
+                if let Some(llm) = llm.as_ref().filter(|_| args.model_alone) {
+                    let began = Instant::now();
+                    let verdict = llm.alone(&pair).await;
+                    alone.count(&pair, verdict, "");
+                    alone.time(began.elapsed());
                 }
                 judgement
             }
@@ -140,12 +188,11 @@ pub async fn run(args: JudgeArgs, out: &mut (impl Write + ?Sized)) -> anyhow::Re
     }
     if args.report {
         let mut text = report.to_string();
-        if args.baselines {
-            others.iter().for_each(|r| text.push_str(&r.to_string()));
-            if llm.is_some() {
-                text.push_str(&alone.to_string());
-            }
+        if args.model_alone {
+            others.push(alone);
         }
+        others.iter().for_each(|r| text.push_str(&r.summary()));
+        text.push_str(&compared(&report, &others));
         if args.json {
             eprint!("{text}")
         } else {
@@ -164,6 +211,19 @@ pub async fn run(args: JudgeArgs, out: &mut (impl Write + ?Sized)) -> anyhow::Re
         );
     }
     Ok(())
+}
+
+/// One line a method.
+fn compared(report: &Report, others: &[Report]) -> String {
+    if others.is_empty() {
+        return String::new();
+    }
+    let mut text = format!("== in one table\n{}\n", Report::LINE_HEADING);
+    for report in std::iter::once(report).chain(others) {
+        text.push_str(&report.line());
+        text.push('\n');
+    }
+    text
 }
 
 async fn judge_pair(pair: &Pair, llm: Option<&Llm>, troubles: &mut usize) -> Judgement {

@@ -8,7 +8,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 
 use super::Global;
 use super::output::{json, line};
-use crate::control::{Client, ClientError, CollectGarbage, LogStats};
+use crate::control::{Client, ClientError, CollectGarbage, KeyRotated, LogStats};
 use crate::effect::{GcReport, Progress, Store, StoreConfig, Verification};
 use crate::policy::{Duration, Size};
 use crate::words::{AgentName, BranchId, EffectId, ThreadId, Timestamp};
@@ -30,6 +30,9 @@ enum Command {
     Gc(Gc),
     /// Show numbers about the log.
     Stats,
+    /// Seal new records with a fresh key, which is added to the key file. Works with the daemon running
+    /// and without. Old records need the old keys: keep a copy of the whole file.
+    RotateKey(Place),
     /// Go on with a log that was rolled back or is damaged at its end, when the newest one is lost.
     /// Effects that were lost can then happen twice. The daemon must not run.
     AcceptRollback(AcceptRollback),
@@ -41,7 +44,7 @@ struct Place {
     #[arg(long, default_value = "/var/lib/acrfence", value_name = "DIR")]
     state: PathBuf,
     /// The key of the log.
-    #[arg(long, default_value = "/etc/acrfence/log.key", value_name = "FILE")]
+    #[arg(long, default_value_os_t = crate::effect::usual_key_file(), value_name = "FILE")]
     key_file: PathBuf,
     /// The second record of the log's head.
     #[arg(
@@ -105,6 +108,7 @@ pub(super) async fn run(client: &Client, global: &Global, args: Log) -> anyhow::
         Command::Export(args) => export(client, args).await,
         Command::Gc(args) => collect(client, global, args).await,
         Command::Stats => stats(client, global).await,
+        Command::RotateKey(place) => rotate_key(client, global, &place).await,
         Command::AcceptRollback(args) => accept_rollback(&args),
     }
 }
@@ -210,6 +214,24 @@ async fn stats(client: &Client, global: &Global) -> anyhow::Result<()> {
         line(&format!("! {trouble}"))?;
     }
     Ok(())
+}
+
+async fn rotate_key(client: &Client, global: &Global, place: &Place) -> anyhow::Result<()> {
+    let nothing = serde_json::json!({});
+    let rotated: KeyRotated = match client.post("/v1/log/rotate-key", &nothing).await {
+        Err(ClientError::Unreachable { .. }) => KeyRotated {
+            key: Store::rotate_key_closed(&place.config())?,
+            key_file: place.key_file.display().to_string(),
+        },
+        answered => answered?,
+    };
+    if global.json {
+        return json(&rotated);
+    }
+    line(&format!(
+        "New records are sealed with key {}. Copy {} to where you keep its copy: without the file the log cannot be read.",
+        rotated.key, rotated.key_file
+    ))
 }
 
 fn accept_rollback(args: &AcceptRollback) -> anyhow::Result<()> {

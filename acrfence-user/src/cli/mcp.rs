@@ -2,8 +2,8 @@
 //! change of configurations that puts it there.
 
 mod codex;
-mod files;
-mod jsonc;
+pub(super) mod files;
+pub(super) mod jsonc;
 mod start;
 mod wrap;
 
@@ -255,6 +255,6 @@ fn in_words(state: State) -> &'static str {
     }
 }
 
-fn this_program() -> PathBuf {
+pub(super) fn this_program() -> PathBuf {
     std::env::current_exe().unwrap_or_else(|_| PathBuf::from("acrfence"))
 }

@@ -6,6 +6,7 @@ mod completions;
 mod daemon;
 mod doctor;
 mod effects;
+mod hooks;
 pub mod judge;
 mod log;
 pub mod mcp;
@@ -13,6 +14,7 @@ mod output;
 mod restore;
 mod run;
 mod status;
+mod tree;
 mod warden;
 
 use std::path::PathBuf;
@@ -79,7 +81,7 @@ enum Command {
     /// Explain, field by field, what was decided about calls that resemble an effect.
     Explain(effects::Id),
     /// Draw an agent's threads, branches, fork points and effects.
-    Tree(agents::Name),
+    Tree(tree::Tree),
     /// Name this point in an agent's time, to be restored to later.
     Checkpoint(restore::Checkpoint),
     /// Say that an agent was restored, and to where.
@@ -99,6 +101,7 @@ enum Command {
     Ca(ca::Ca),
     /// Look after the effect log.
     Log(log::Log),
+    Hooks(hooks::Hooks),
     /// Compare recorded and new calls from a file. Needs no daemon and no root.
     Judge(judge::JudgeArgs),
     /// Say what this machine gives and what is lost without it. Needs root, no daemon.
@@ -150,7 +153,8 @@ async fn answer(global: Global, command: Command) -> anyhow::Result<()> {
         Command::Effects(args) => effects::list(&client, &global, args).await,
         Command::Show(args) => effects::show(&client, &global, args).await,
         Command::Explain(args) => effects::explain(&client, &global, args).await,
-        Command::Tree(args) => agents::tree(&client, &global, args).await,
+        Command::Tree(args) => tree::tree(&client, &global, args).await,
+        Command::Hooks(args) => args.run(&client, &global).await,
         Command::Checkpoint(args) => restore::checkpoint(&client, &global, args).await,
         Command::Restored(args) => restore::restored(&client, &global, args).await,
         Command::Fork(args) => restore::fork(&client, &global, args).await,

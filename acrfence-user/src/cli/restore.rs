@@ -28,7 +28,7 @@ pub(super) struct Checkpoint {
 pub(super) struct Restored {
     /// The agent.
     agent: AgentName,
-    /// Only this thread; the agent's main one when absent.
+    /// Only this thread; all of the agent's when absent.
     #[arg(long)]
     thread: Option<ThreadId>,
     /// Up to where it remembers: an effect (e17, included), the name of a checkpoint, or a time
@@ -44,7 +44,7 @@ pub(super) struct Restored {
 pub(super) struct Fork {
     /// The agent.
     agent: AgentName,
-    /// Only this thread; the agent's main one when absent.
+    /// Only this thread; all of the agent's when absent.
     #[arg(long)]
     thread: Option<ThreadId>,
     /// A note for the tree.

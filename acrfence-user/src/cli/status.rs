@@ -4,6 +4,9 @@ use super::Global;
 use super::output::{json, line, short, table, time};
 use crate::control::{Client, Status};
 
+/// So many things that wait are shown.
+const SHOWN: usize = 10;
+
 pub(super) async fn status(client: &Client, global: &Global) -> anyhow::Result<()> {
     let s: Status = client.get("/v1/status").await?;
     if global.json {
@@ -22,20 +25,55 @@ pub(super) async fn status(client: &Client, global: &Global) -> anyhow::Result<(
     }
     if s.in_doubt > 0 {
         line(&format!(
-            "! {} in doubt: `acrfence effects --status in_doubt`, then `acrfence resolve ID`",
+            "! {} in doubt: find out what became of each",
             count(s.in_doubt, "effect")
         ))?;
     }
     if s.holds > 0 {
         line(&format!(
-            "! {} for a person: `acrfence holds`",
+            "! {} for a person",
             count(s.holds, "call waits").replace("calls waits", "calls wait")
         ))?;
+    }
+    for w in s.waiting.iter().take(SHOWN) {
+        line(&format!(
+            "  {} {} {} {}: {}",
+            w.id,
+            time(w.since),
+            w.agent,
+            short(&w.key, 60),
+            short(&w.why, 100)
+        ))?;
+        for next in &w.next {
+            line(&format!("      {next}"))?;
+        }
+    }
+    if s.in_doubt + s.holds > SHOWN.min(s.waiting.len()) {
+        line("  … `acrfence effects --status in_doubt` and `acrfence holds` list all")?;
     }
     for drop in s.drops.iter().filter(|d| d.count > 0) {
         line(&format!(
             "! {} {} events were lost ({}): process context may be incomplete",
             drop.count, drop.kind, drop.cause
+        ))?;
+    }
+    if let Some(gate) = &s.gate
+        && !gate.gated.is_empty()
+    {
+        let of = |what: &str| gate.gated.get(what).copied().unwrap_or_default();
+        line(&format!(
+            "  at exec: {} with pipes relayed, {} decided as commands, {} given the CA",
+            of("stdio"),
+            of("command"),
+            of("environment"),
+        ))?;
+    }
+    let ungated = s.gate.iter().flat_map(|gate| &gate.ungated);
+    // Who ended at the gate did nothing.
+    for (why, n) in ungated.filter(|(why, _)| *why != "gone") {
+        line(&format!(
+            "! {n} could not be stopped at exec: {}",
+            why.replace('_', " ")
         ))?;
     }
     line("")?;

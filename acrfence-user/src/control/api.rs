@@ -1,5 +1,7 @@
 //! What goes over the control socket. Field names are stable (`docs/control-api.md`).
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 
 use crate::daemon::{OpaqueCount, TroubleNotice};
@@ -29,14 +31,57 @@ pub struct Status {
     pub in_doubt: usize,
     /// Held calls, waiting for a person.
     pub holds: usize,
+    /// What waits for a person, oldest first: the first of each kind, at most 100.
+    pub waiting: Vec<Waiting>,
     /// Agents that are running.
     pub agents: Vec<AgentStatus>,
     /// Events the kernel side lost, by kind and cause; empty when none were.
     pub drops: Vec<Drop>,
     /// What keeps the daemon from doing all it should, in sentences.
     pub problems: Vec<String>,
+    /// The exec gate since the daemon started; none when it does not work.
+    #[serde(default)]
+    pub gate: Option<GateCounts>,
     /// Recent troubles on connections, newest last.
     pub troubles: Vec<TroubleNotice>,
+}
+
+/// Processes that stood at the exec gate.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GateCounts {
+    /// By what was done with them: `command`, `stdio`, `environment`, `handed_over`, `nothing`.
+    pub gated: BTreeMap<String, u64>,
+    /// Those that could not be gated, by why: they ran and are not fenced, or were killed, as
+    /// `gate.ungated` says.
+    pub ungated: BTreeMap<String, u64>,
+}
+
+/// Something that waits for a person.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Waiting {
+    /// `in_doubt` (an effect) or `hold` (a call).
+    pub kind: String,
+    /// Id of the effect or the hold.
+    pub id: String,
+    /// The agent.
+    pub agent: AgentName,
+    /// What it does.
+    pub key: String,
+    /// Why it waits.
+    pub why: String,
+    /// Since when.
+    pub since: Timestamp,
+    /// What to run, once it is known what happened or what is wanted.
+    pub next: Vec<String>,
+}
+
+/// `POST /v1/log/rotate-key`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct KeyRotated {
+    /// Id of the key that seals from now on.
+    pub key: String,
+    /// The key file, of which a copy must be kept elsewhere.
+    pub key_file: String,
 }
 
 /// An agent in `GET /v1/agents`.
@@ -141,6 +186,13 @@ pub struct Attached {
     pub environment: Vec<(String, String)>,
 }
 
+/// `GET /v1/self`: the agent whose process asks.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Myself {
+    /// Its name.
+    pub agent: AgentName,
+}
+
 /// `POST /v1/agents/NAME/checkpoints`.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -166,7 +218,7 @@ pub struct CheckpointTaken {
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Restored {
-    /// Only this thread; the agent's main one when absent.
+    /// Only this thread; all of the agent's when absent.
     pub thread: Option<ThreadId>,
     /// An effect id, the name of a checkpoint, or a time (RFC 3339). Absent: nobody knows, everything
     /// is taken as forgotten.
@@ -179,7 +231,7 @@ pub struct Restored {
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Fork {
-    /// Only this thread; the agent's main one when absent.
+    /// Only this thread; all of the agent's when absent.
     pub thread: Option<ThreadId>,
     /// For the tree.
     pub note: String,
@@ -226,8 +278,11 @@ pub struct EffectDetail {
     /// The effect, with its bodies.
     #[serde(flatten)]
     pub effect: Effect,
-    /// Branches it was replayed into.
+    /// Branches it was replayed into, by itself or with its outer effect.
     pub replayed_into: Vec<BranchId>,
+    /// Effects that were made inside it while it ran, oldest first.
+    #[serde(default)]
+    pub children: Vec<EffectRow>,
 }
 
 /// `POST /v1/holds/ID`.

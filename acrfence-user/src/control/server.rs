@@ -58,6 +58,7 @@ pub async fn serve<S: Future<Output = ()> + Send + 'static>(
 fn router(daemon: Arc<Daemon>) -> Router {
     Router::new()
         .route("/v1/status", get(status))
+        .route("/v1/self", get(myself))
         .route("/v1/agents", get(agents).post(attach))
         .route("/v1/agents/{name}", delete(detach))
         .route("/v1/agents/{name}/tree", get(tree))
@@ -75,6 +76,7 @@ fn router(daemon: Arc<Daemon>) -> Router {
         .route("/v1/reload", post(reload))
         .route("/v1/log/verify", post(verify_log))
         .route("/v1/log/stats", get(log_stats))
+        .route("/v1/log/rotate-key", post(rotate_key))
         .route("/v1/log/gc", post(collect_garbage))
         .route("/v1/log/export", get(export_log))
         .fallback(|| async {
@@ -98,6 +100,10 @@ async fn agents(
     ConnectInfo(peer): ConnectInfo<Peer>,
 ) -> Answer<Vec<AgentStatus>> {
     Ok(Json(daemon.agents(peer)))
+}
+
+async fn myself(State(daemon): Shared, ConnectInfo(peer): ConnectInfo<Peer>) -> Answer<Myself> {
+    daemon.myself(peer).map(Json)
 }
 
 async fn attach(
@@ -252,6 +258,13 @@ async fn log_stats(
     ConnectInfo(peer): ConnectInfo<Peer>,
 ) -> Answer<LogStats> {
     daemon.log_stats(peer).await.map(Json)
+}
+
+async fn rotate_key(
+    State(daemon): Shared,
+    ConnectInfo(peer): ConnectInfo<Peer>,
+) -> Answer<KeyRotated> {
+    daemon.rotate_key(peer).await.map(Json)
 }
 
 async fn collect_garbage(

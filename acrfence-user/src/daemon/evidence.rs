@@ -1,6 +1,8 @@
 //! Gathers what a verdict looks at, from the log and the lineage.
 
+use super::nesting;
 use super::pipeline::{Inner, Place, earlier};
+use super::talks::Placed;
 use crate::analyzer::{self, Evidence, Examination, Llm, Provenance, Residue};
 use crate::effect::LogError;
 use crate::fence::{Candidate, Decision, Earlier, HoldReason, Situation, Spent, decide};
@@ -31,10 +33,12 @@ pub(super) fn gather(
     inner: &Inner,
     call: &ToolCall,
     place: Place,
+    placed: Option<&Placed>,
     key: &ToolKey,
     presented: &[Fingerprint],
 ) -> Result<Gathered, LogError> {
-    let sources = sources(&inner.lineage.read(), &call.origin.agent, place);
+    let by_time = placed.map_or(&[][..], |placed| &placed.by_time);
+    let sources = sources(&inner.lineage.read(), &call.origin.agent, place, by_time);
     let spent = spent(inner, &sources, presented)?;
     let mut gathered = Gathered {
         candidates: Vec::new(),
@@ -42,8 +46,12 @@ pub(super) fn gather(
         residues: Vec::new(),
         spent,
     };
-    for (id, branch, fenced) in fenced_effects(inner, &sources, key)? {
-        let Some(effect) = inner.log.effect(id)? else {
+    for found in fenced_effects(inner, &sources, key)? {
+        let Some(effect) = inner.log.effect(found.id)? else {
+            continue;
+        };
+        let Some((fenced, status)) = nesting::with_outer(inner, found.source, &effect, found.own)?
+        else {
             continue;
         };
         let Examination {
@@ -52,10 +60,10 @@ pub(super) fn gather(
         } = examine(inner, &effect, call);
         let equivalent = comparison.likeness == Likeness::Equivalent;
         gathered.residues.push(residue);
-        gathered.branches.push(branch);
+        gathered.branches.push(found.branch);
         gathered.candidates.push(Candidate {
-            effect: id,
-            status: effect.status,
+            effect: found.id,
+            status,
             fenced,
             comparison,
             replayable: effect
@@ -73,7 +81,7 @@ pub(super) fn gather(
 }
 
 /// Where a call looks for what it might be: a thread of its agent, and what of it is forgotten.
-struct Source {
+pub(super) struct Source {
     thread: ThreadId,
     /// The branch that forgot; none where only lost outcomes count.
     branch: Option<BranchId>,
@@ -81,16 +89,28 @@ struct Source {
     is_home: bool,
     /// How sure it can be at most that the call means an effect of that thread.
     at_most: Grade,
+    /// Effects of this thread that its conversation does not explain, with the branch that a restore
+    /// of the whole agent opened: it tells what is forgotten of them.
+    unexplained: Option<(BranchId, Vec<EffectId>)>,
 }
 
 /// The call's own thread first, then the agent's others: what a restore of the whole agent made them
 /// forget may come again in any conversation.
-fn sources(lineage: &Lineage, agent: &AgentName, place: Place) -> Vec<Source> {
+fn sources(
+    lineage: &Lineage,
+    agent: &AgentName,
+    place: Place,
+    by_time: &[EffectId],
+) -> Vec<Source> {
     let home = Source {
         thread: place.thread,
         branch: Some(place.branch),
         is_home: true,
         at_most: Grade::Certain,
+        unexplained: lineage
+            .wide(place.thread)
+            .filter(|wide| wide.id != place.branch)
+            .map(|wide| (wide.id, by_time.to_vec())),
     };
     let threads = lineage.agent(agent).map_or(&[][..], |line| &line.threads);
     let main = lineage.main_thread(agent);
@@ -104,13 +124,14 @@ fn sources(lineage: &Lineage, agent: &AgentName, place: Place) -> Vec<Source> {
             let goes_on = Some(place.thread) != main
                 && Some(thread) != main
                 && wide.is_some_and(|wide| place.thread.0 < wide.0)
-                && !lineage
+                && lineage
                     .wide(place.thread)
-                    .is_some_and(|b| b.id == place.branch);
+                    .is_none_or(|b| b.id != place.branch);
             Source {
                 thread,
                 branch: wide,
                 is_home: false,
+                unexplained: None,
                 at_most: if goes_on {
                     Grade::Suspect
                 } else {
@@ -121,21 +142,37 @@ fn sources(lineage: &Lineage, agent: &AgentName, place: Place) -> Vec<Source> {
     std::iter::once(home).chain(others).collect()
 }
 
-/// Fenced effects with this key, nearest first, with the branch that each is a candidate of.
-fn fenced_effects(
+/// An effect that a call may have to be compared with.
+struct Found<'s> {
+    id: EffectId,
+    /// The branch that it is a candidate of.
+    branch: BranchId,
+    /// Why it is fenced by itself.
+    own: Option<Fenced>,
+    source: &'s Source,
+}
+
+/// Fenced effects with this key, nearest first, and those whose outer effect is in doubt.
+fn fenced_effects<'s>(
     inner: &Inner,
-    sources: &[Source],
+    sources: &'s [Source],
     key: &ToolKey,
-) -> Result<Vec<(EffectId, BranchId, Fenced)>, LogError> {
-    let mut found = Vec::new();
+) -> Result<Vec<Found<'s>>, LogError> {
+    let mut found: Vec<Found<'s>> = Vec::new();
     for source in sources {
         for row in inner.log.candidates(source.thread, key, Seq(u64::MAX))? {
             let executed = Executed {
                 id: row.id,
                 branch: row.branch,
             };
-            if let Some(fenced) = fenced(inner, source, executed, row.status) {
-                found.push((row.id, source.branch.unwrap_or(row.branch), fenced));
+            let own = fenced(inner, source, executed, row.status);
+            if own.is_some() || inner.nesting.is_doubtful(row.id) {
+                found.push(Found {
+                    id: row.id,
+                    branch: source.branch.unwrap_or(row.branch),
+                    own,
+                    source,
+                });
             }
         }
         if !source.is_home {
@@ -150,7 +187,7 @@ fn fenced_effects(
             let absent = absent.into_iter().flatten().map(|a| a.effect);
             absent
                 .filter(|effect| home.is_some_and(|b| lineage.lacks(b, *effect)))
-                .filter(|effect| !found.iter().any(|(id, ..)| id == effect))
+                .filter(|effect| !found.iter().any(|f| f.id == *effect))
                 .filter_map(|effect| Some((effect, home?)))
                 .collect()
         };
@@ -168,8 +205,14 @@ fn fenced_effects(
                 id,
                 branch: effect.branch,
             };
-            if let Some(fenced) = fenced(inner, source, executed, effect.status) {
-                found.push((id, home, fenced));
+            let own = fenced(inner, source, executed, effect.status);
+            if own.is_some() {
+                found.push(Found {
+                    id,
+                    branch: home,
+                    own,
+                    source,
+                });
             }
         }
     }
@@ -291,11 +334,20 @@ pub(super) fn reason_words(reason: HoldReason) -> &'static str {
 
 /// Why an effect is fenced for calls that look here, also where no restore is involved: its agent may
 /// know the call and still not what became of it.
-fn fenced(inner: &Inner, source: &Source, effect: Executed, status: Status) -> Option<Fenced> {
+pub(super) fn fenced(
+    inner: &Inner,
+    source: &Source,
+    effect: Executed,
+    status: Status,
+) -> Option<Fenced> {
     let by_restore = {
         let lineage = inner.lineage.read();
         let fenced = match source.branch {
-            Some(branch) if source.is_home => lineage.fenced(branch, effect),
+            Some(branch) if source.is_home => lineage.fenced(branch, effect).or_else(|| {
+                let (wide, effects) = source.unexplained.as_ref()?;
+                let is_one = effects.contains(&effect.id);
+                is_one.then(|| lineage.fenced_elsewhere(*wide, effect))?
+            }),
             Some(branch) => lineage.fenced_elsewhere(branch, effect),
             None => None,
         };
@@ -340,6 +392,17 @@ pub(super) fn examine(inner: &Inner, effect: &Effect, call: &ToolCall) -> Examin
     };
     let answer = effect.outcome.as_ref().and_then(|o| o.response());
     analyzer::examine(&effect.call.request, answer, &call.request, &evidence)
+}
+
+/// Credentials that a forgotten effect has consumed, of a call in this place.
+pub(super) fn spent_in(
+    inner: &Inner,
+    agent: &AgentName,
+    place: Place,
+    presented: &[Fingerprint],
+) -> Result<Vec<Spent>, LogError> {
+    let sources = sources(&inner.lineage.read(), agent, place, &[]);
+    spent(inner, &sources, presented)
 }
 
 /// Credentials of the call that a forgotten effect has consumed.

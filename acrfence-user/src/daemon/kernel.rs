@@ -87,9 +87,6 @@ pub trait Kernel: Send + Sync + 'static {
     /// What is known of a process, also shortly after it ended.
     fn facts(&self, process: ProcessIdentity) -> ProcessFacts;
 
-    /// A process and those that made it, nearest first, as far as they belong to its agent.
-    fn ancestors(&self, process: ProcessIdentity) -> Vec<ProcessIdentity>;
-
     /// TCP connections that a life's processes have open without the hook.
     fn open_connections(&self, life: LifeIndex) -> anyhow::Result<Vec<OpenConnection>>;
 

@@ -54,6 +54,9 @@ impl Daemon {
             Some(name) => name,
             None => name_from(&facts.exe, &facts.argv)?,
         };
+        self.end_if_only_orphans_are_left(&name)
+            .await
+            .map_err(log_error)?;
         let number = self.next_life(peer, &name)?;
         let incarnation = Incarnation {
             agent: name.clone(),
@@ -105,13 +108,7 @@ impl Daemon {
                 ));
             }
         };
-        if self.config.load().gate.exec
-            && let Err(e) = self.kernel.gate(index)
-        {
-            notes.push(format!(
-                "The exec gate does not cover this agent, so stdio servers and commands are not fenced: {e:#}."
-            ));
-        }
+        notes.extend(self.cover(index));
         let listed = if wanted.cut {
             self.kernel.cut(index)
         } else {
@@ -167,6 +164,18 @@ impl Daemon {
                 .await
                 .map_err(log_error)?;
         }
+        // Also what earlier lives left behind.
+        let lives: Vec<LifeIndex> = self.pipeline.with_lineage(|lineage| {
+            let lives = lineage.agent(&name).map_or(&[][..], |line| &line.lives);
+            lives.iter().map(|life| life_index(life.began)).collect()
+        });
+        for index in lives {
+            if self.kernel.processes(index) > 0 {
+                self.kernel
+                    .untrack(index)
+                    .map_err(|e| error(ErrorCode::Unavailable, format!("{e:#}")))?;
+            }
+        }
         self.pipeline
             .with_lineage(|lineage| {
                 let life = lineage.agent(&name).and_then(|line| line.lives.last())?;
@@ -199,6 +208,28 @@ impl Daemon {
         Ok(())
     }
 
+    /// Ends a life whose root process is gone though something that it left goes on (a tool call of a
+    /// killed agent): who starts the agent again starts a new life. What is left stays behind the fence
+    /// as what it was.
+    async fn end_if_only_orphans_are_left(&self, name: &AgentName) -> Result<(), LogError> {
+        let living = self.pipeline.with_lineage(|lineage| {
+            let life = lineage.agent(name)?.living()?;
+            Some((life.began, life.incarnation.number, life.incarnation.root))
+        });
+        let Some((began, number, root)) = living else {
+            return Ok(());
+        };
+        let index = life_index(began);
+        if self.kernel.membership(root.tgid) == Membership::Inside(index) {
+            return Ok(());
+        }
+        let left = self.kernel.processes(index);
+        let why = format!(
+            "its root process ended and it is started again; {left} of its processes go on"
+        );
+        self.end(name, number, why).await
+    }
+
     /// The agent and life that the kernel side knows by this number.
     pub fn agent_of(&self, index: LifeIndex) -> Option<(AgentName, u32)> {
         self.pipeline.with_lineage(|lineage| {
@@ -214,14 +245,16 @@ impl Daemon {
     }
 
     /// Lets the exec gate cover the lives that a daemon before this one left.
-    pub(super) fn gate_the_living(&self) -> anyhow::Result<()> {
+    pub(super) fn gate_the_living(&self) {
         let living: Vec<_> = self.pipeline.with_lineage(|lineage| {
             let lives = lineage.agents().flat_map(|(_, line)| line.running());
             lives.map(|life| life_index(life.began)).collect()
         });
-        living
-            .into_iter()
-            .try_for_each(|life| self.kernel.gate(life))
+        for life in living {
+            if let Some(note) = self.cover(life) {
+                tracing::error!("{note}");
+            }
+        }
     }
 
     pub(super) async fn end(

@@ -1,13 +1,19 @@
 //! The daemon: puts the rooms together and gives time, randomness and order to the pure ones.
 
+mod admit;
 mod callers;
+mod desks;
 mod evidence;
+mod follow;
 mod gate;
 mod holds;
+mod in_doubt;
 mod kernel;
 mod lives;
+mod nesting;
 mod news;
 mod notices;
+mod people;
 mod pipeline;
 mod probe_kernel;
 mod restores;
@@ -17,6 +23,8 @@ mod talks;
 mod ticket;
 mod tools;
 mod upkeep;
+mod verdicts;
+mod waiting;
 
 pub use holds::Hold;
 pub use kernel::{Claimed, Kernel, LifeIndex, Membership, ProcessFacts, RestoredProcess};
@@ -24,7 +32,6 @@ pub use notices::{Notices, OpaqueCount, TroubleNotice};
 pub use pipeline::{Keys, Pipeline, PipelineError};
 pub use service::Daemon;
 pub use start::{Settings, serve};
-pub use talks::Ancestors;
 
 use crate::words::Timestamp;
 

@@ -85,18 +85,6 @@ impl Kernel for Probe {
         }
     }
 
-    fn ancestors(&self, process: ProcessIdentity) -> Vec<ProcessIdentity> {
-        let mut all = vec![process];
-        // A tree is never so deep; whatever the table says, this ends.
-        while all.len() < 256
-            && let Some(parent) = self.process(all[all.len() - 1]).and_then(|p| p.parent)
-            && !all.contains(&parent)
-        {
-            all.push(parent);
-        }
-        all
-    }
-
     fn open_connections(&self, life: LifeIndex) -> anyhow::Result<Vec<OpenConnection>> {
         Ok(Probe::open_connections(self, life)?
             .iter()

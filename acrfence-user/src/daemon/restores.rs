@@ -386,10 +386,8 @@ impl Daemon {
         if !self.kernel.covers(one.process.tgid) {
             self.say(agent, one, "It was restored outside the control group that this daemon watches (--cgroup), so it is NOT FENCED. End it, and restore it inside, or run the daemon without --cgroup.".into());
         }
-        if self.config.load().gate.exec
-            && let Err(e) = self.kernel.gate(life)
-        {
-            self.say(agent, one, format!("The exec gate does not cover it, so stdio servers and commands are not fenced: {e:#}."));
+        if let Some(note) = self.cover(life) {
+            self.say(agent, one, note);
         }
         self.look_at_connections(agent, one, life);
     }

@@ -3,18 +3,17 @@
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
-use bytes::Bytes;
-use futures_util::stream::{self, Stream, StreamExt as _};
 
 use super::kernel::{Kernel, LifeIndex, Membership};
 use super::lives::NO_PROCESS_LEFT;
+use super::nesting;
 use super::now;
 use super::pipeline::{Pipeline, PipelineError};
 use super::upkeep::SharedStore;
 use crate::analyzer;
 use crate::control::{
     AgentStatus, ApiError, CaInfo, CheckpointTaken, EffectDetail, ErrorCode, Explained, Fork,
-    HeldCall, Opened, Peer, Resolve, Restored, Status, TakeCheckpoint, Tree, TreeEffect,
+    HeldCall, Myself, Opened, Peer, Resolve, Restored, Status, TakeCheckpoint, Tree, TreeEffect,
 };
 use crate::effect::{EffectFilter, EffectRow, Event, HoldDecision, LogError, Page};
 use crate::lineage::{Executed, Life, Lineage, RestoreTarget, TargetError};
@@ -42,6 +41,8 @@ pub struct Daemon {
     >,
     /// Dumps and restores of agents' processes.
     pub(super) restores: super::restores::Restores,
+    /// What of the exec gate there is.
+    pub(super) gate: super::gate::Gate,
 }
 
 impl Daemon {
@@ -65,6 +66,7 @@ impl Daemon {
             attaching: tokio::sync::Mutex::new(()),
             open_before: parking_lot::Mutex::default(),
             restores: super::restores::Restores::default(),
+            gate: super::gate::Gate::default(),
         }
     }
 
@@ -94,13 +96,15 @@ impl Daemon {
                 )
                 .len(),
             holds: self.holds(peer).len(),
+            waiting: self.waiting(peer)?,
             agents: self
                 .agents(peer)
                 .into_iter()
                 .filter(|a| a.running)
                 .collect(),
             drops: self.kernel.drops(),
-            problems: [self.kernel.problems(), self.pipeline.notices().problems()].concat(),
+            problems: self.problems(),
+            gate: self.gate.counts(),
             troubles: self
                 .pipeline
                 .notices()
@@ -109,6 +113,17 @@ impl Daemon {
                 .filter(|t| self.may_see(peer, &t.agent))
                 .collect(),
         })
+    }
+
+    /// `GET /v1/self`.
+    pub fn myself(&self, peer: Peer) -> Result<Myself, ApiError> {
+        let agent = match self.kernel.membership(peer.pid) {
+            Membership::Inside(life) => self.agent_of(life).map(|(agent, _)| agent),
+            Membership::Outside | Membership::Unknown => None,
+        };
+        agent
+            .map(|agent| Myself { agent })
+            .ok_or_else(|| not_found("this process belongs to no agent".into()))
     }
 
     /// `GET /v1/agents`.
@@ -151,10 +166,6 @@ impl Daemon {
             let effects = rows
                 .into_iter()
                 .map(|row| {
-                    let executed = Executed {
-                        id: row.id,
-                        branch: row.branch,
-                    };
                     let of_thread = |branch: &&BranchId| {
                         lineage
                             .branch(**branch)
@@ -162,7 +173,7 @@ impl Daemon {
                     };
                     let mut here = live.iter().filter(of_thread);
                     let fenced = row.status != EffectStatus::Failed
-                        && here.any(|branch| lineage.fenced(*branch, executed).is_some());
+                        && here.any(|branch| nesting::is_fenced(lineage, *branch, &row));
                     TreeEffect { row, fenced }
                 })
                 .collect();
@@ -325,43 +336,6 @@ impl Daemon {
         })
     }
 
-    /// `GET /v1/effects/follow`: effects as they are prepared and as they end, a JSON object a line.
-    pub fn follow(
-        self: &Arc<Self>,
-        peer: Peer,
-        filter: EffectFilter,
-    ) -> impl Stream<Item = Result<Bytes, std::convert::Infallible>> + use<> {
-        let (head, changes) = self.pipeline.log().follow();
-        let daemon = self.clone();
-        let state = (daemon, changes, head);
-        stream::unfold(state, move |(daemon, mut changes, seen)| {
-            let filter = filter.clone();
-            async move {
-                use tokio::sync::broadcast::error::RecvError;
-                match changes.recv().await {
-                    Err(RecvError::Closed) => return None,
-                    Ok(_) | Err(RecvError::Lagged(_)) => {}
-                }
-                let next = EffectFilter {
-                    after: Some(seen),
-                    oldest_first: true,
-                    limit: Some(1000),
-                    ..filter
-                };
-                let page = daemon.effects(peer, &next).ok()?;
-                let last = page.items.last().map_or(seen, |row| row.id.0);
-                let mut lines = Vec::new();
-                for row in &page.items {
-                    serde_json::to_writer(&mut lines, row).ok()?;
-                    lines.push(b'\n');
-                }
-                Some((Bytes::from(lines), (daemon, changes, last)))
-            }
-        })
-        .filter(|lines| std::future::ready(!lines.is_empty()))
-        .map(Ok)
-    }
-
     /// `GET /v1/effects/ID`.
     pub fn effect(&self, peer: Peer, id: EffectId) -> Result<EffectDetail, ApiError> {
         let effect = self.pipeline.log().effect(id).map_err(log_error)?;
@@ -372,8 +346,11 @@ impl Daemon {
                     "there is no effect {id}; `acrfence effects` lists them"
                 ))
             })?;
-        let replayed_into = self.pipeline.with_lineage(|lineage| lineage.replays_of(id));
+        let replayed_into = self
+            .pipeline
+            .with_lineage(|lineage| nesting::replays(lineage, &effect));
         Ok(EffectDetail {
+            children: self.pipeline.children(&effect).map_err(log_error)?,
             effect,
             replayed_into,
         })
@@ -384,7 +361,7 @@ impl Daemon {
     pub fn explain(&self, peer: Peer, id: EffectId) -> Result<Vec<Explained>, ApiError> {
         let effect = self.effect(peer, id)?.effect;
         let mut explained = Vec::new();
-        for (position, event) in self.pipeline.log().lineage_events().map_err(log_error)? {
+        for (position, event) in self.pipeline.log().history(id).map_err(log_error)? {
             let (verdict, call, at) = match event {
                 Event::Replayed {
                     effect, call, at, ..
@@ -528,7 +505,7 @@ impl Daemon {
         }
     }
 
-    fn may_see(&self, peer: Peer, agent: &AgentName) -> bool {
+    pub(super) fn may_see(&self, peer: Peer, agent: &AgentName) -> bool {
         peer.is_root()
             || self.pipeline.with_lineage(|lineage| {
                 lineage.agent(agent).is_some_and(|line| {
@@ -539,7 +516,7 @@ impl Daemon {
             })
     }
 
-    fn mine(&self, peer: Peer, rows: Vec<EffectRow>) -> Vec<EffectRow> {
+    pub(super) fn mine(&self, peer: Peer, rows: Vec<EffectRow>) -> Vec<EffectRow> {
         rows.into_iter()
             .filter(|row| self.may_see(peer, &row.agent))
             .collect()
@@ -653,11 +630,7 @@ impl Daemon {
             };
             let rows = self.pipeline.log().effects(&filter).map_err(log_error)?;
             let is_fenced = |lineage: &Lineage, row: &EffectRow| {
-                let executed = Executed {
-                    id: row.id,
-                    branch: row.branch,
-                };
-                row.status != EffectStatus::Failed && lineage.fenced(branch.id, executed).is_some()
+                row.status != EffectStatus::Failed && nesting::is_fenced(lineage, branch.id, row)
             };
             fenced += self.pipeline.with_lineage(|lineage| {
                 let rows = rows.items.iter();

@@ -91,11 +91,6 @@ async fn run(settings: Settings, config: Config) -> anyhow::Result<()> {
         &boundary.addresses()?,
     )?);
     let kernel: Arc<dyn Kernel> = probe.clone();
-    let family = Arc::downgrade(&kernel);
-    pipeline.knows_ancestors_by(Box::new(move |process| {
-        let known = family.upgrade().map(|kernel| kernel.ancestors(process));
-        known.unwrap_or_else(|| vec![process])
-    }));
     let reread = {
         let (path, must_exist) = (settings.config.clone(), settings.config_must_exist);
         Box::new(move || Config::load(&path, must_exist).map_err(|e| e.to_string()))
@@ -121,9 +116,7 @@ async fn run(settings: Settings, config: Config) -> anyhow::Result<()> {
         &daemon,
         &probe,
     )?;
-    if daemon.config.load().gate.exec {
-        daemon.gate_the_living()?;
-    }
+    daemon.gate_the_living();
 
     // Those that nobody was there to take in.
     daemon.adopt_restored().await;

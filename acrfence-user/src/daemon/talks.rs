@@ -16,17 +16,14 @@ use crate::boundary::decoded_body;
 use crate::effect::{Event, LogError};
 use crate::lineage::Lineage;
 use crate::lineage::conversation::{
-    Absence, Bounds, CallSeen, Conversations, Delta, Exchange, Finding, Format, Known, Marker,
-    Needs, Observed, Placement, Reply, Rewind, Seen, Shown, Strand, Turned, Unreadable,
-    decode_change, encode_change, read_request, read_response,
+    Absence, Bounds, CallSeen, Confidence, Conversations, Delta, Exchange, Finding, Format, Known,
+    Marker, Needs, Observed, Placement, Reply, Rewind, Seen, Strand, TurnMemory, Turned,
+    Unreadable, decode_change, encode_change, read_request, read_response,
 };
 use crate::words::{
-    Absent, AgentName, BranchId, EffectId, Ending, Forgotten, ForkPoint, Grade, HttpResponse,
-    Origin, ProcessIdentity, Request, Response, Seq, Status, ThreadId, ToolCall,
+    Absent, AgentName, BranchId, EffectId, Ending, Forgotten, HttpResponse, Origin, Request,
+    Response, Seq, Status, ThreadId, ToolCall,
 };
-
-/// A process and those that made it, nearest first. The kernel side's table stands behind it.
-pub type Ancestors = dyn Fn(ProcessIdentity) -> Vec<ProcessIdentity> + Send + Sync;
 
 /// What is remembered of conversations.
 pub(super) struct Talks {
@@ -42,6 +39,9 @@ pub(super) struct Placed {
     asked: Seq,
     /// What the line is known not to remember.
     absent: Vec<(EffectId, Absence)>,
+    /// After a restore of the whole agent: effects of the thread that nothing but the time ties to a
+    /// turn. That a conversation goes on says nothing of them: they may be something else's.
+    pub(super) by_time: Vec<EffectId>,
 }
 
 /// A model request that waits for its answer.
@@ -112,9 +112,11 @@ impl Pipeline {
         let head = || self.log().follow().0;
         {
             let mut all = self.0.talks.all.lock().await;
-            let observed = self.ask(&all, origin, turned, head());
+            let observed = self.look_at(&all, origin, turned, head());
             if observed.needs == Needs::Nothing {
-                return self.take_in(&mut all, origin, observed, None, None).await;
+                return self
+                    .write_down(&mut all, origin, observed, None, None)
+                    .await;
             }
         }
         // No call of the timeline that is being left may be on its way to the log.
@@ -122,10 +124,12 @@ impl Pipeline {
         loop {
             let _alone = self.alone(&owners).await;
             let mut all = self.0.talks.all.lock().await;
-            let observed = self.ask(&all, origin, turned, head());
+            let observed = self.look_at(&all, origin, turned, head());
             match observed.needs {
                 Needs::Nothing => {
-                    return self.take_in(&mut all, origin, observed, None, None).await;
+                    return self
+                        .write_down(&mut all, origin, observed, None, None)
+                        .await;
                 }
                 Needs::Thread => {
                     let title = observed.findings.iter().find_map(|f| match f {
@@ -136,7 +140,7 @@ impl Pipeline {
                         .open_thread(&origin.agent, title.unwrap_or("conversation"))
                         .await?;
                     return self
-                        .take_in(&mut all, origin, observed, Some(thread), Some(branch))
+                        .write_down(&mut all, origin, observed, Some(thread), Some(branch))
                         .await;
                 }
                 Needs::Branch { thread, parent } => {
@@ -151,7 +155,9 @@ impl Pipeline {
                     });
                     let (_, opened) = self
                         .write_from::<LogError>(|lineage| {
-                            rewound(lineage, parent, &observed, asked_before)
+                            lineage
+                                .rewound_by(parent, &observed, asked_before, now())
+                                .ok_or_else(|| unknown(parent))
                         })
                         .await?;
                     let Event::BranchOpened(branch) = opened else {
@@ -159,14 +165,14 @@ impl Pipeline {
                     };
                     tracing::info!(agent = %origin.agent, thread = %thread, branch = %branch.id, "{}", branch.note);
                     return self
-                        .take_in(&mut all, origin, observed, None, Some(branch.id))
+                        .write_down(&mut all, origin, observed, None, Some(branch.id))
                         .await;
                 }
             }
         }
     }
 
-    fn ask(&self, all: &Conversations, origin: &Origin, turned: &Turned, at: Seq) -> Observed {
+    fn look_at(&self, all: &Conversations, origin: &Origin, turned: &Turned, at: Seq) -> Observed {
         let window: Duration = self.config().fence.suspect_window.0;
         let outcomes = |effect| self.known(effect);
         let seen = seen(origin, at);
@@ -176,7 +182,7 @@ impl Pipeline {
     }
 
     /// Binds what was observed to where it belongs and writes it down.
-    async fn take_in(
+    async fn write_down(
         &self,
         all: &mut Conversations,
         origin: &Origin,
@@ -267,16 +273,22 @@ impl Pipeline {
     pub(super) async fn placed(&self, origin: &Origin, call: Option<&CallSeen>) -> Option<Placed> {
         let call = call?;
         let all = self.0.talks.all.lock().await;
-        let ancestors = match self.0.ancestors.get() {
-            Some(ancestors) => ancestors(origin.process),
-            None => vec![origin.process],
-        };
+        let ancestors = self.0.nesting.ancestors(origin.process);
         let at = self.log().follow().0;
         let placement = all.place(call, &seen(origin, at), &ancestors)?;
-        let line = all
-            .thread(placement.at.thread)
-            .and_then(|thread| thread.strand(placement.at.strand));
+        let thread = all.thread(placement.at.thread)?;
+        let line = thread.strand(placement.at.strand);
+        let was_restored =
+            self.with_lineage(|l| l.restored_from_outside(placement.at.thread).is_some());
+        let by_time = if was_restored {
+            let ties = thread.turns.iter().flat_map(TurnMemory::ties);
+            let loose = ties.filter(|tie| tie.confidence == Confidence::Time);
+            loose.map(|tie| tie.effect).collect()
+        } else {
+            Vec::new()
+        };
         Some(Placed {
+            by_time,
             asked: line.map_or(Seq(0), |line| line.asked),
             absent: line.map_or_else(Vec::new, |line| line.absent.clone()),
             placement,
@@ -474,102 +486,6 @@ fn in_force(lineage: &Lineage, thread: ThreadId, branch: BranchId, asked: Seq) -
         Some(wide) if unheard => wide.id,
         _ => branch,
     }
-}
-
-/// The record that opens the branch of what a request does not remember.
-fn rewound(
-    lineage: &Lineage,
-    parent: BranchId,
-    observed: &Observed,
-    asked_before: Seq,
-) -> Result<Event, LogError> {
-    let left = lineage.branch(parent).ok_or_else(|| unknown(parent))?;
-    // Somebody said, or saw, that the agent was restored since this line spoke last: what words alone
-    // only suggest is then certain.
-    let told = lineage
-        .restored_from_outside(left.thread)
-        .is_some_and(|b| b.grade == Grade::Certain && b.id.0 > asked_before);
-    let before = |effect: EffectId| {
-        let known = left.absent.iter().flatten();
-        known.copied().find(|a| a.effect == effect)
-    };
-    let rewind = observed.rewind();
-    let absent = observed
-        .absent
-        .iter()
-        .map(|&(effect, absence)| {
-            let news = news_of(observed, effect);
-            match (before(effect), news) {
-                (Some(known), None) => known,
-                (_, news) => {
-                    let forgotten = match absence {
-                        Absence::Forgotten | Absence::Elsewhere => Forgotten::Call,
-                        Absence::Lost => Forgotten::Outcome,
-                        Absence::Compacted => Forgotten::Compacted,
-                    };
-                    let grade = news.unwrap_or(Grade::Suspect);
-                    let grade = match absence {
-                        Absence::Elsewhere => Grade::Suspect,
-                        Absence::Forgotten if told => Grade::Certain,
-                        _ => grade,
-                    };
-                    Absent {
-                        effect,
-                        forgotten,
-                        grade,
-                    }
-                }
-            }
-        })
-        .collect();
-    let fork_point = rewind.map_or(ForkPoint::Unknown, |r| r.fork_point);
-    let note = note_of(observed);
-    Ok(Lineage::rewound(left, fork_point, absent, &note, now()))
-}
-
-/// How sure what a request says of an effect is; none where it says nothing new.
-fn news_of(observed: &Observed, effect: EffectId) -> Option<Grade> {
-    observed
-        .findings
-        .iter()
-        .filter_map(|finding| match finding {
-            Finding::Rewind(rewind) if rewind.forgotten.contains(&effect) => Some(rewind.grade),
-            Finding::LostOutcome { lost, .. } => {
-                let lost = lost.iter().find(|l| l.effects.contains(&effect))?;
-                // A tool's words may be anything; that a call was broken off, or has no result, is
-                // plain.
-                Some(match lost.shown {
-                    Shown::Different | Shown::True => Grade::Suspect,
-                    Shown::Missing | Shown::Aborted => Grade::Certain,
-                })
-            }
-            Finding::Compacted { effects, .. } if effects.contains(&effect) => Some(Grade::Certain),
-            _ => None,
-        })
-        .max()
-}
-
-fn note_of(observed: &Observed) -> String {
-    let mut notes: Vec<String> = Vec::new();
-    for finding in &observed.findings {
-        match finding {
-            Finding::Rewind(rewind) => notes.push(rewind.note.clone()),
-            Finding::LostOutcome { lost, .. } => notes.extend(lost.iter().map(|lost| {
-                let shown = match lost.shown {
-                    Shown::Missing => "no result",
-                    Shown::Aborted => "that it was broken off",
-                    Shown::Different | Shown::True => "another result than the recorded one",
-                };
-                format!("a model request shows {shown} for `{}`", lost.tool)
-            })),
-            Finding::Compacted { effects, .. } => notes.push(format!(
-                "a shortened history no longer shows {} effects",
-                effects.len()
-            )),
-            _ => {}
-        }
-    }
-    notes.join("; ")
 }
 
 async fn read_reply(

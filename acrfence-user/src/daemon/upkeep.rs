@@ -8,7 +8,7 @@ use futures_util::Stream;
 use tokio::sync::mpsc;
 
 use super::service::{Daemon, bad, error, forbidden, log_error};
-use crate::control::{ApiError, CollectGarbage, ErrorCode, LogStats, Peer};
+use crate::control::{ApiError, CollectGarbage, ErrorCode, KeyRotated, LogStats, Peer};
 use crate::effect::{Content, ExportFilter, GcKeep, GcPolicy, GcReport, Verification};
 
 impl Daemon {
@@ -35,6 +35,21 @@ impl Daemon {
             failed: stats.failed,
             notes_dropped: stats.notes_dropped,
         })
+    }
+
+    /// `POST /v1/log/rotate-key`: new records are sealed with a fresh key.
+    pub async fn rotate_key(&self, peer: Peer) -> Result<KeyRotated, ApiError> {
+        self.check_root(peer)?;
+        let store = self.store.clone();
+        blocking(move || {
+            let key = store.rotate_key().map_err(log_error)?;
+            tracing::warn!("the effect log is sealed with key {key} from now on");
+            Ok(KeyRotated {
+                key,
+                key_file: store.key_file().display().to_string(),
+            })
+        })
+        .await
     }
 
     /// `POST /v1/log/gc`. What belongs to a running agent stays, whatever its age.

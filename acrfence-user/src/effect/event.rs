@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::words::{
     Branch, BranchId, Checkpoint, EffectId, Fingerprint, HoldId, Incarnation, Outcome, Refusal,
-    Resolution, Seq, Thread, ThreadId, Timestamp, ToolCall, ToolKey,
+    Request, Resolution, Response, Seq, Thread, ThreadId, Timestamp, ToolCall, ToolKey,
 };
 
 /// One record. Ids of things that a record creates are the record's own position, so the id
@@ -52,6 +52,35 @@ pub enum Event {
         resolution: Resolution,
         /// Who said so (`uid 1000`).
         by: String,
+        /// When.
+        at: Timestamp,
+    },
+    /// Policy asks the other side what became of an effect in doubt. On disk before the question is
+    /// sent.
+    Asked {
+        /// Which effect.
+        effect: EffectId,
+        /// Which rule (`rule 2 of the policy`).
+        rule: String,
+        /// `query`: something that changes nothing; `resend`: the original request again.
+        how: String,
+        /// What was sent. Its credentials are fingerprints.
+        question: Box<Request>,
+        /// When.
+        at: Timestamp,
+    },
+    /// What the answer to such a question said. What follows from it is a record of its own.
+    Answered {
+        /// Which effect.
+        effect: EffectId,
+        /// Position of the question.
+        asked: Seq,
+        /// The answer, where one came.
+        answer: Option<Response>,
+        /// `happened`, `did_not_happen` or `unknown`.
+        finding: String,
+        /// Why it does not tell, where it does not.
+        why: String,
         /// When.
         at: Timestamp,
     },
@@ -163,6 +192,9 @@ pub struct Prepared {
     pub branch: BranchId,
     /// The outer effect that causes it, for nested boundaries.
     pub parent: Option<EffectId>,
+    /// Further outer effects, where several ran and any of them may have caused it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub co_parents: Vec<EffectId>,
     /// The call.
     pub call: ToolCall,
     /// Credentials it presents.

@@ -34,8 +34,18 @@ pub fn fuzz_record(data: &[u8]) {
     let _ = KeyFile::parse(data);
 }
 
-/// Reads the bytes as a question: the filters as JSON, the form in which the control API takes them.
+/// Reads the bytes as a question: the filters as JSON and as the query string of a request, the form in
+/// which the control API takes them.
 pub fn fuzz_query(data: &[u8]) {
+    if let Ok(text) = std::str::from_utf8(data)
+        && let Ok(uri) = format!("http://acrfence/v1/effects?{text}").parse()
+        && let Ok(axum::extract::Query(filter)) =
+            axum::extract::Query::<EffectFilter>::try_from_uri(&uri)
+    {
+        let again = serde_json::to_vec(&filter).ok();
+        let again = again.and_then(|text| serde_json::from_slice(&text).ok());
+        assert_eq!(again, Some(filter), "a filter reads back");
+    }
     if let Ok(filter) = serde_json::from_slice::<EffectFilter>(data) {
         let again = serde_json::to_vec(&filter).ok();
         let again = again.and_then(|text| serde_json::from_slice(&text).ok());
@@ -84,6 +94,11 @@ mod tests {
                 data.splice(at..=at, [0x5b, 0x7f, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff]);
                 fuzz_record(&data);
             }
+        }
+
+        #[test]
+        fn nearly_right_query_strings_are_refused_in_peace(text in "((agent|thread|limit|since|text|after|status|oldest_first|credential)=([a-z0-9:TZ%-]{0,24}|[0-9]{1,22}|true|in_doubt)&?){0,4}") {
+            fuzz_query(text.as_bytes());
         }
 
         #[test]

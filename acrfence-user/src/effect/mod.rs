@@ -11,7 +11,7 @@ pub mod index;
 #[doc(hidden)]
 pub mod journal;
 #[cfg(test)]
-mod model;
+pub(crate) mod model;
 mod query;
 #[cfg(test)]
 mod samples;
@@ -25,7 +25,7 @@ pub use query::{CandidateRow, CredentialHistory, EffectFilter, EffectRow, Page};
 pub use journal::Fault;
 pub use store::{
     Content, ExportFilter, GcKeep, GcPolicy, GcReport, OpenReport, Phase, Progress, Store,
-    StoreConfig, StoreStats, Verification,
+    StoreConfig, StoreStats, Verification, usual_key_file,
 };
 
 use crate::words::{Effect, EffectId, Fingerprint, Seq, ThreadId, ToolKey};
@@ -110,10 +110,24 @@ pub trait EffectLog: Send + Sync + 'static {
     /// The position at which a value (by its keyed hash, see [`Harvest`]) was first seen in `thread`.
     fn first_seen(&self, thread: ThreadId, value: u64) -> Result<Option<Seq>, LogError>;
 
-    /// Everything that is not an effect or an observation, in order: incarnations, threads,
-    /// branches, checkpoints, replays, refusals, holds. `lineage` is rebuilt from it at start.
-    /// Outcomes and resolutions belong to their effects.
+    /// Everything that lineage and holds are folded from at start, in order: incarnations, threads,
+    /// branches, checkpoints, replays, holds, resolutions, lost outcomes. Of replays and resolutions
+    /// the call and the response are left out (they are placeholders): a fold does not look at them.
     fn lineage_events(&self) -> Result<Vec<(Seq, Event)>, LogError>;
+
+    /// Calls that were not let through (or, in observe mode, would not have been), in order: at most
+    /// `limit` of those behind `after`.
+    fn refusals(&self, after: Seq, limit: usize) -> Result<Vec<(Seq, Event)>, LogError>;
+
+    /// What was decided against an effect and said of it, in order: replays, refusals, holds,
+    /// questions and answers, resolutions.
+    fn history(&self, effect: EffectId) -> Result<Vec<(Seq, Event)>, LogError>;
+
+    /// Effects that records behind `after` began or changed, in order, and up to where that is all: each
+    /// as it was then, or, for records of long ago, as it is now; a text is looked for in what is recorded
+    /// now. `limit`, `after` and the order of the filter do not count.
+    fn changes(&self, after: Seq, filter: &EffectFilter)
+    -> Result<(Vec<EffectRow>, Seq), LogError>;
 
     /// Effects that are still `prepared`, oldest first: at start, those a dead daemon left.
     fn unsettled(&self) -> Result<Vec<EffectId>, LogError>;

@@ -3,7 +3,7 @@
 use parking_lot::Mutex;
 use tokio::sync::broadcast;
 
-use super::index::{code_of, did_not_happen, host_of};
+use super::index::{code_of, did_not_happen, for_a_fold, host_of};
 use super::{
     CandidateRow, CredentialHistory, EffectFilter, EffectLog, EffectRow, Event, LogError, Page,
 };
@@ -43,6 +43,7 @@ impl Model {
                     thread: p.thread,
                     branch: p.branch,
                     parent: p.parent,
+                    co_parents: p.co_parents.clone(),
                     call: p.call.clone(),
                     presented: p.presented.clone(),
                     issued: Vec::new(),
@@ -113,6 +114,7 @@ fn row(effect: &Effect) -> EffectRow {
         thread: effect.thread,
         branch: effect.branch,
         parent: effect.parent,
+        co_parents: effect.co_parents.clone(),
         process: effect.call.origin.process,
         transport: effect.call.request.transport(),
         key: effect.key.clone(),
@@ -285,11 +287,73 @@ impl EffectLog for Model {
                 event,
                 Event::Prepared(_)
                     | Event::Settled { .. }
-                    | Event::Resolved { .. }
                     | Event::Observed { .. }
+                    | Event::Refused { .. }
+                    | Event::Asked { .. }
+                    | Event::Answered { .. }
             )
         };
-        Ok(events.iter().filter(|(_, e)| wanted(e)).cloned().collect())
+        Ok(events
+            .iter()
+            .filter(|(_, e)| wanted(e))
+            .map(|(seq, e)| (*seq, for_a_fold(e.clone())))
+            .collect())
+    }
+
+    fn refusals(&self, after: Seq, limit: usize) -> Result<Vec<(Seq, Event)>, LogError> {
+        let events = self.events.lock();
+        Ok(events
+            .iter()
+            .filter(|(seq, event)| *seq > after && matches!(event, Event::Refused { .. }))
+            .take(limit)
+            .cloned()
+            .collect())
+    }
+
+    fn history(&self, effect: EffectId) -> Result<Vec<(Seq, Event)>, LogError> {
+        let about = |event: &Event| match event {
+            Event::Refused { refusal, .. } => refusal.effect == Some(effect),
+            Event::Replayed { effect: of, .. }
+            | Event::HoldOpened { effect: of, .. }
+            | Event::Resolved { effect: of, .. }
+            | Event::Asked { effect: of, .. }
+            | Event::Answered { effect: of, .. }
+            | Event::OutcomeLost { effect: of, .. } => *of == effect,
+            _ => false,
+        };
+        let events = self.events.lock();
+        Ok(events.iter().filter(|(_, e)| about(e)).cloned().collect())
+    }
+
+    fn changes(
+        &self,
+        after: Seq,
+        filter: &EffectFilter,
+    ) -> Result<(Vec<EffectRow>, Seq), LogError> {
+        let events = self.events.lock().clone();
+        let filter = EffectFilter {
+            after: None,
+            limit: Some(1000),
+            ..filter.clone()
+        };
+        let mut rows = Vec::new();
+        let as_of = Self::new();
+        for (seq, event) in &events {
+            let before = as_of.all_effects();
+            as_of.push(event.clone());
+            if *seq <= after {
+                continue;
+            }
+            let after_it = as_of.all_effects();
+            let changed = after_it
+                .iter()
+                .filter(|now| !before.iter().any(|then| then == *now));
+            for effect in changed {
+                let fitting = as_of.effects(&filter)?.items;
+                rows.extend(fitting.into_iter().filter(|row| row.id == effect.id));
+            }
+        }
+        Ok((rows, Seq(events.len() as u64)))
     }
 
     fn unsettled(&self) -> Result<Vec<EffectId>, LogError> {

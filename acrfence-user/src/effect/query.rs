@@ -67,6 +67,9 @@ pub struct EffectRow {
     pub branch: BranchId,
     /// The outer effect, for nested boundaries.
     pub parent: Option<EffectId>,
+    /// Further outer effects, where several ran and any of them may have caused it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub co_parents: Vec<EffectId>,
     /// The process.
     pub process: ProcessIdentity,
     /// How it crossed the boundary.
@@ -83,6 +86,15 @@ pub struct EffectRow {
     pub why: String,
     /// Why its process context may be incomplete; empty normally.
     pub gaps: String,
+}
+
+impl EffectRow {
+    /// The outer effects that it belongs to; none for one that stands by itself.
+    pub fn outer(&self) -> impl Iterator<Item = EffectId> + '_ {
+        self.parent
+            .into_iter()
+            .chain(self.co_parents.iter().copied())
+    }
 }
 
 /// A possible twin of a new call.

@@ -67,7 +67,8 @@ pub fn prepared(n: u8, at: u64, text: &str) -> Event {
         key: ToolKey(format!("tool-{}", n % 4)),
         thread: ThreadId(Seq(u64::from(n % 2) + 1)),
         branch: BranchId(Seq(u64::from(n % 3) + 1)),
-        parent: None,
+        parent: (n % 4 == 3).then_some(EffectId(Seq(u64::from(n)))),
+        co_parents: (0..u64::from(n % 3)).map(|n| EffectId(Seq(n))).collect(),
         call: call(n, at, text),
         presented: vec![fingerprint(n % 6)],
         values: vec![u64::from(n % 7), 1_000 + u64::from(n % 11)],
@@ -210,7 +211,7 @@ pub fn step() -> impl Strategy<Value = Step> {
             });
             if note { Step::Note(event) } else { Step::Append(event) }
         }),
-        4 => (0..11u8, any::<u8>(), any::<bool>()).prop_map(move |(kind, n, note)| {
+        4 => (0..14u8, any::<u8>(), any::<bool>()).prop_map(move |(kind, n, note)| {
             let event = boxed(lineage(kind, n));
             if note { Step::Note(event) } else { Step::Append(event) }
         }),
@@ -258,14 +259,14 @@ fn lineage(kind: u8, n: u8) -> Event {
             grade: Grade::Certain,
             note: String::new(),
             at,
-            absent: (n % 2 == 0).then(|| {
+            absent: (n.is_multiple_of(2)).then(|| {
                 vec![Absent {
                     effect: EffectId(Seq(n.into())),
                     forgotten: Forgotten::Call,
                     grade: Grade::Certain,
                 }]
             }),
-            wide: n % 3 == 0,
+            wide: n.is_multiple_of(3),
         }),
         4 => Event::CheckpointTaken(Checkpoint {
             agent: agent(n % 3),
@@ -296,7 +297,7 @@ fn lineage(kind: u8, n: u8) -> Event {
                 code: RefusalCode::Diverged,
                 title: "t".into(),
                 detail: "d".into(),
-                effect: None,
+                effect: n.is_multiple_of(2).then_some(EffectId(Seq(1))),
                 fields: Vec::new(),
                 hold: Some(HoldId(Seq(3))),
             },
@@ -309,6 +310,30 @@ fn lineage(kind: u8, n: u8) -> Event {
             key: ToolKey("k".into()),
             call: Box::new(call(n, 1, "held")),
             why: "w".into(),
+            at,
+        },
+        8 => Event::HoldUsed {
+            hold: HoldId(Seq(1)),
+            at,
+        },
+        9 => Event::OutcomeLost {
+            effect: EffectId(Seq(1)),
+            why: "hung up".into(),
+            at,
+        },
+        10 => Event::Asked {
+            effect: EffectId(Seq(1)),
+            rule: "rule 1 of the policy".into(),
+            how: "query".into(),
+            question: Box::new(call(n, 1, "asked").request),
+            at,
+        },
+        11 => Event::Answered {
+            effect: EffectId(Seq(1)),
+            asked: Seq(2),
+            answer: Some(response(n, "answered")),
+            finding: "unknown".into(),
+            why: "it says neither".into(),
             at,
         },
         _ => Event::HoldDecided {

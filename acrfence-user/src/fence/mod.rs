@@ -13,5 +13,5 @@ pub use decide::{
     Unmatched, decide,
 };
 pub use key::tool_key;
-pub use outcome::outcome_of;
+pub use outcome::{asks_for_input, outcome_of, status_of};
 pub use refusal::{Earlier, refusal};

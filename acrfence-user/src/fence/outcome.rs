@@ -1,6 +1,6 @@
 //! What became of an effect, from how its call ended (DESIGN.md §7).
 
-use crate::words::{Ending, HttpResponse, Outcome, Response};
+use crate::words::{Ending, HttpResponse, Outcome, Response, Status};
 
 /// Makes an outcome of an ending. In doubt unless something says otherwise.
 pub fn outcome_of(ending: Ending) -> Outcome {
@@ -23,6 +23,19 @@ pub fn outcome_of(ending: Ending) -> Outcome {
                 why,
                 response: Some(response),
             },
+        },
+    }
+}
+
+/// The status that an ending gives an effect: that of [`outcome_of`].
+pub fn status_of(ending: &Ending) -> Status {
+    match ending {
+        Ending::NotSent { .. } => Status::Failed,
+        Ending::Broken { .. } => Status::InDoubt,
+        Ending::Response(response) => match judge(response) {
+            Said::Done => Status::Completed,
+            Said::Refused(_) => Status::Failed,
+            Said::Unclear(_) => Status::InDoubt,
         },
     }
 }
@@ -91,6 +104,11 @@ fn grpc_status(http: &HttpResponse) -> Option<u16> {
     }
 }
 
+/// Whether a response asks for input before the tool acts.
+pub fn asks_for_input(response: &Response) -> bool {
+    matches!(response, Response::Mcp(mcp) if mcp.is_result && !mcp.is_error && wants_input(&mcp.answer))
+}
+
 /// Whether an MCP result asks for input (`resultType: input_required`, revision 2026-07-28).
 fn wants_input(answer: &str) -> bool {
     #[derive(serde::Deserialize)]
@@ -105,7 +123,13 @@ fn wants_input(answer: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::words::{Body, Header, McpResponse, Status};
+    use crate::words::{Body, Header, McpResponse};
+
+    fn of(ending: Ending) -> Status {
+        let status = status_of(&ending);
+        assert_eq!(outcome_of(ending).status(), status);
+        status
+    }
 
     fn http(status: u16, headers: &[(&str, &str)], trailers: &[(&str, &str)]) -> Status {
         let fields = |f: &[(&str, &str)]| {
@@ -119,7 +143,7 @@ mod tests {
             body: Body::empty(),
             trailers: fields(trailers),
         };
-        outcome_of(Ending::Response(Response::Http(response))).status()
+        of(Ending::Response(Response::Http(response)))
     }
 
     #[test]
@@ -157,7 +181,7 @@ mod tests {
                 is_error,
                 answer: answer.into(),
             };
-            outcome_of(Ending::Response(Response::Mcp(response))).status()
+            of(Ending::Response(Response::Mcp(response)))
         };
         assert_eq!(mcp(true, false, "{}"), Status::Completed);
         assert_eq!(mcp(true, true, "{}"), Status::Failed);

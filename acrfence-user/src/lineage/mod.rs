@@ -6,6 +6,7 @@
 pub mod conversation;
 mod dumps;
 mod fold;
+mod shown;
 mod target;
 mod timeline;
 mod tree;

@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::config::Config;
+use super::in_doubt::InDoubt;
 use super::rule::{RuleKind, glob};
 use crate::words::{Request, ToolCall};
 
@@ -51,6 +52,17 @@ const MODEL_HOSTS: &[&str] = &[
 ];
 
 impl Config {
+    /// How to find out what became of this effect: what the first rule that matches its call says,
+    /// with the number of the rule.
+    pub fn in_doubt(&self, call: &ToolCall) -> Option<(usize, &InDoubt)> {
+        let (n, rule) = self
+            .rule
+            .iter()
+            .enumerate()
+            .find(|(_, rule)| rule.matcher.matches(call))?;
+        Some((n + 1, rule.in_doubt.as_ref()?))
+    }
+
     /// Decides what a call is.
     ///
     /// `is_conversation` says that path and body have the shape of an LLM request; `hints` is what

@@ -7,6 +7,8 @@ use serde::{Deserialize, Serialize};
 use super::rule::{Rule, glob};
 use super::units::{Duration, Size};
 use crate::analyzer::LlmSettings;
+use crate::boundary::process::commands;
+use crate::boundary::process::gate::Ungated;
 use crate::fence::{CompactedRule, Rules, SuspectRule, Unmatched};
 
 /// The whole file. Every key has a default, so an empty file is a valid one.
@@ -142,12 +144,28 @@ pub enum RestoredConnections {
 }
 
 /// Stdio MCP servers and commands. Read at the daemon's start.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct GatePolicy {
     /// Whether what an agent starts is stopped at exec, so that stdio servers and named commands are
-    /// fenced. New, and off unless wanted.
+    /// fenced.
     pub exec: bool,
+    /// What becomes of a process that should be stopped and cannot be: `let_run` (it counts as not
+    /// fenced) or `refuse`.
+    pub ungated: Ungated,
+    /// `[[gate.command]]`: which commands are gated; the first that fits decides, and the shipped
+    /// ones come after these.
+    pub command: Vec<commands::Rule>,
+}
+
+impl Default for GatePolicy {
+    fn default() -> Self {
+        Self {
+            exec: true,
+            ungated: Ungated::LetRun,
+            command: Vec::new(),
+        }
+    }
 }
 
 /// Who reads prose that the comparison leaves open. Read at the daemon's start.
@@ -195,6 +213,38 @@ pub struct LogPolicy {
     pub segment_size: Size,
     /// Bodies above this go into files of their own.
     pub inline_body: Size,
+    /// What is kept as a fingerprint only, besides what is known to be secret.
+    pub redact: Redact,
+}
+
+/// What of a request is kept as a fingerprint only. `*` stands for any run of characters; letters are
+/// the same in both cases.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Redact {
+    /// Names of header fields.
+    pub headers: Vec<String>,
+    /// Names of environment variables of commands.
+    pub environment: Vec<String>,
+}
+
+impl Redact {
+    /// Whether a header field of this name is hidden.
+    pub fn hides_header(&self, name: &str) -> bool {
+        any_fits(&self.headers, name)
+    }
+
+    /// Whether a variable of this name is hidden.
+    pub fn hides_variable(&self, name: &str) -> bool {
+        any_fits(&self.environment, name)
+    }
+}
+
+fn any_fits(patterns: &[String], name: &str) -> bool {
+    let name = name.to_ascii_lowercase();
+    patterns
+        .iter()
+        .any(|pattern| glob(pattern.to_ascii_lowercase().as_bytes(), name.as_bytes()))
 }
 
 impl Default for FencePolicy {
@@ -271,6 +321,7 @@ impl Default for LogPolicy {
         Self {
             segment_size: Size(64 << 20),
             inline_body: Size(64 << 10),
+            redact: Redact::default(),
         }
     }
 }
@@ -314,6 +365,14 @@ impl Config {
         }
     }
 
+    /// Which commands are gated.
+    pub fn commands(&self) -> commands::Rules {
+        // Rules that are none were refused when the file was read.
+        commands::Rules::new(self.gate.command.clone())
+            .unwrap_or_default()
+            .before(commands::Rules::shipped())
+    }
+
     /// Whether TLS for this host is passed on unopened.
     pub fn passes_through(&self, host: &str) -> bool {
         let host = host.to_ascii_lowercase();
@@ -329,6 +388,7 @@ impl Config {
         for (n, rule) in config.rule.iter().enumerate() {
             rule.check().map_err(|e| format!("rule {}: {e}", n + 1))?;
         }
+        commands::Rules::new(config.gate.command.clone()).map_err(|e| e.to_string())?;
         Ok(config)
     }
 }

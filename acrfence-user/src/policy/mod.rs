@@ -5,7 +5,10 @@
 
 mod classify;
 mod config;
+mod in_doubt;
+mod inquire;
 mod rule;
+mod template;
 mod units;
 
 #[cfg(test)]
@@ -14,7 +17,11 @@ mod tests;
 pub use classify::{Kind, ToolHints, Treatment};
 pub use config::{
     AnalyzerKind, AnalyzerPolicy, BoundaryPolicy, Config, ConfigError, DaemonDown, FencePolicy,
-    GatePolicy, LogPolicy, Mode, OnRestart, ProbePolicy, RestoredConnections, UpstreamPolicy,
+    GatePolicy, LogPolicy, Mode, OnRestart, ProbePolicy, Redact, RestoredConnections,
+    UpstreamPolicy,
 };
+pub use in_doubt::{InDoubt, Query, Resend, Statuses, Tells};
+pub use inquire::{Finding, Plan};
 pub use rule::{Matcher, Rule, RuleKind};
+pub use template::Template;
 pub use units::{Duration, Size};

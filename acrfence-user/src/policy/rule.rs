@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::in_doubt::InDoubt;
 use crate::words::{Request, ToolCall};
 
 /// What calls that match are taken for.
@@ -14,6 +15,9 @@ pub struct Rule {
     /// What they are.
     #[serde(rename = "as")]
     pub kind: RuleKind,
+    /// How to find out what became of such an effect when its outcome is not known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub in_doubt: Option<InDoubt>,
     /// For the person who reads the policy, and shown when the rule decided.
     #[serde(default)]
     pub note: String,
@@ -67,6 +71,12 @@ impl Rule {
         }
         if *m == Matcher::default() {
             return Err("`match` is empty, so the rule would match everything; name at least one of agent, host, port, method, path, server, tool, argv".into());
+        }
+        if let Some(in_doubt) = &self.in_doubt {
+            if !matches!(self.kind, RuleKind::Effect | RuleKind::TrustHints) {
+                return Err("`in_doubt` is for effects: the rule needs `as = \"effect\"`".into());
+            }
+            in_doubt.check()?;
         }
         if self.kind == RuleKind::TrustHints && !mcp {
             return Err(

@@ -73,10 +73,30 @@ pub fn doctor() -> Report {
         mounts::tracefs().is_some() || tracing.join("events").is_dir(),
         "/sys/kernel/tracing",
     ));
+    checks.push(match may_trace() {
+        Ok(()) => good("tracing", "allowed"),
+        Err(why) => limited(
+            "tracing",
+            &why,
+            "stdio servers and commands of agents are not fenced",
+        ),
+    });
     if layout.is_ok() && nix::unistd::geteuid().is_root() {
         checks.extend(programs());
     }
     Report { checks }
+}
+
+/// Whether this kernel lets root trace other processes at all, which the exec gate needs.
+pub fn may_trace() -> Result<(), String> {
+    let scope = std::fs::read_to_string("/proc/sys/kernel/yama/ptrace_scope").unwrap_or_default();
+    if scope.trim() == "3" {
+        return Err(
+            "nobody may trace a process here until the next boot (kernel.yama.ptrace_scope is 3)"
+                .into(),
+        );
+    }
+    Ok(())
 }
 
 fn root() -> Check {

@@ -28,6 +28,9 @@ pub fn read(btf: &Btf<'_>) -> Result<Layout, BtfError> {
         signal_live: at("signal_struct", "live", 4)?,
         signal_flags: at("signal_struct", "flags", 4)?,
         signal_group_exit_code: at("signal_struct", "group_exit_code", 4)?,
+        signal_tty: at("signal_struct", "tty", 8)?,
+        // By kind: process, thread group, process group, session.
+        signal_pids: at("signal_struct", "pids", 4 * 8)?,
         mm_arg_start: at("mm_struct", "arg_start", 8)?,
         mm_arg_end: at("mm_struct", "arg_end", 8)?,
         mm_env_start: at("mm_struct", "env_start", 8)?,

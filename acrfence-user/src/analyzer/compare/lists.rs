@@ -4,6 +4,7 @@ use std::borrow::Cow;
 
 use super::super::evidence::NoteKind;
 use super::super::naming::Names;
+use super::super::normal::instant;
 use super::super::value::Value;
 use super::Found;
 use super::path::Path;
@@ -153,6 +154,15 @@ impl Walk<'_> {
             if one.iter().all(|v| v.as_text().is_some_and(is_mail_address)) {
                 return (Volatile, "the same addresses in another order".into());
             }
+            if let Some(key) = own_place(one) {
+                return (
+                    Volatile,
+                    format!(
+                        "each entry says its own {key}; where it stands in the list means nothing"
+                    )
+                    .into(),
+                );
+            }
             if names.is_collection()
                 && let Some(key) = identity(one)
             {
@@ -220,6 +230,33 @@ fn assignment<'v>(value: &'v Value<'_>) -> Option<&'v str> {
 fn is_mail_address(text: &str) -> bool {
     text.split_once('@').is_some_and(|(user, host)| {
         !user.is_empty() && host.contains('.') && !host.contains('@') && !text.contains(' ')
+    })
+}
+
+/// A field in which every element says, differently, when it is due or where it stands.
+fn own_place(items: &[Value<'_>]) -> Option<String> {
+    const PLACES: &[&str] = &["position", "seq", "sequence", "rank", "index", "order"];
+    let Value::Map(first) = items.first()? else {
+        return None;
+    };
+    first.iter().map(|(name, _)| name).find_map(|name| {
+        let words = Names::of(name);
+        let mut places: Vec<i128> = Vec::new();
+        for item in items {
+            let value = item.get(name)?.scalar()?;
+            let place = if words.own.len() == 1 && words.has(PLACES) {
+                value.parse().ok()?
+            } else if words.has(&["at", "time", "start", "starts", "when", "date"]) {
+                instant::read(&value)?.nanos
+            } else {
+                return None;
+            };
+            if places.contains(&place) {
+                return None;
+            }
+            places.push(place);
+        }
+        Some(name.to_string())
     })
 }
 

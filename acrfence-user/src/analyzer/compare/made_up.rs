@@ -1,13 +1,12 @@
 //! Differences of values that may have been made up for the call: keys, labels, ids, tokens.
 
-use std::borrow::Cow;
-
 use super::super::evidence::NoteKind;
 use super::super::naming::{self, Deed, Names};
 use super::super::normal::number::Decimal;
 use super::super::shape::{self, Randomness};
+use super::super::value::Value;
 use super::leaf::Judged;
-use super::path::Path;
+use super::path::{Entries, Path};
 use super::walk::Walk;
 use crate::words::FieldClass::{Intent, Unknown, Volatile};
 
@@ -50,88 +49,6 @@ impl Walk<'_> {
         })
     }
 
-    pub(super) fn judge_uniqueness(
-        &self,
-        path: &Path<'_>,
-        names: &Names,
-        a: &str,
-        b: &str,
-    ) -> Option<Judged> {
-        if !names.is_uniqueness_key() {
-            return None;
-        }
-        // `approve_request(request_id)`: the id of the request is what is approved.
-        let decisive = names.has(&[
-            "client",
-            "caller",
-            "idempotency",
-            "dedup",
-            "dedupe",
-            "deduplication",
-            "nonce",
-            "mutation",
-            "submission",
-        ]);
-        let acts = !matches!(self.context.deed(), Deed::Create | Deed::Do);
-        if let Some(noun) = names.noun_of_id()
-            && self.context.nouns().contains(&noun)
-            && !decisive
-            && acts
-        {
-            return Some((Intent, "names the request that the call is about".into()));
-        }
-        // `resume(correlation_id)`: where nothing else says what is acted on, this does.
-        let alone = path.around().is_some_and(|(one, two)| {
-            !one.iter().any(|(name, v)| {
-                name != path.last_name()
-                    && !v.is_empty()
-                    && two.iter().any(|(n, w)| n == name && v == w)
-            })
-        });
-        if !decisive
-            && matches!(self.context.deed(), Deed::Act | Deed::Update | Deed::Remove)
-            && alone
-            && path.is_in("arguments")
-        {
-            return Some((
-                Unknown,
-                "the only field of a call that acts on something: it may say on what".into(),
-            ));
-        }
-        if let Some(place) = self.context.seen(a, b) {
-            return Some((
-                Intent,
-                format!("a key, but with a value that the agent knew: {place}").into(),
-            ));
-        }
-        let number = |t: &str| Decimal::read(t).is_some() && t.len() < 8;
-        if number(a)
-            && number(b)
-            && !names.has(&["idempotency", "nonce", "dedup", "dedupe", "deduplication"])
-        {
-            return Some((
-                Unknown,
-                "named like a key for one request, but holds a plain number".into(),
-            ));
-        }
-        if a.contains(char::is_whitespace)
-            || b.contains(char::is_whitespace)
-            || a.len().max(b.len()) > 256
-        {
-            return Some((
-                Unknown,
-                "named like a key for one request, but holds text".into(),
-            ));
-        }
-        if let Some(reason) = meaningful_key(a, b) {
-            return Some((Unknown, reason));
-        }
-        Some((
-            Volatile,
-            "a key that only tells requests apart, made up for each".into(),
-        ))
-    }
-
     pub(super) fn judge_token(
         &self,
         path: &Path<'_>,
@@ -158,6 +75,13 @@ impl Walk<'_> {
                 "accept",
                 "redeem",
                 "invite",
+                "unwrap",
+                "unseal",
+                "exchange",
+                "consume",
+                "claim",
+                "decrypt",
+                "download",
             ]
             .contains(&w.as_str())
         }) {
@@ -490,6 +414,26 @@ impl Walk<'_> {
                 "the id of what the call itself makes: random, and seen nowhere before".into(),
             ));
         }
+        if makes && at_top && self.is_own_reference(names) && unseen() {
+            return Some((
+                Volatile,
+                "the caller's own reference for what the call itself makes: random, and seen nowhere before"
+                    .into(),
+            ));
+        }
+        if strong && makes && at_top && self.is_of_carried_batch(path, names) && unseen() {
+            return Some((
+                Volatile,
+                "the id of the batch that the call itself carries: random, and seen nowhere before"
+                    .into(),
+            ));
+        }
+        if strong && at_top && ["trace", "idem"].contains(&names.joined().as_str()) && unseen() {
+            return Some((
+                Volatile,
+                "ties requests and logs together: random, and seen nowhere before".into(),
+            ));
+        }
         if names.is_caller_label()
             && makes
             && at_top
@@ -530,113 +474,65 @@ impl Walk<'_> {
     }
 }
 
-/// Why two keys for one request may mean something all the same.
-fn meaningful_key(one: &str, two: &str) -> Option<Cow<'static, str>> {
-    let parts = |t: &str| -> Vec<String> {
-        t.split(|c: char| !c.is_alphanumeric())
-            .filter(|p| !p.is_empty())
-            .map(str::to_lowercase)
-            .collect()
-    };
-    let (a, b) = (parts(one), parts(two));
-    let only = |these: &[String], others: &[String]| -> Vec<String> {
-        these
-            .iter()
-            .filter(|p| !others.contains(p))
-            .cloned()
-            .collect()
-    };
-    let (x, y) = (only(&a, &b), only(&b, &a));
-    let words = |list: &[String]| list.iter().any(|p| is_word(p));
-    if words(&x) && words(&y) {
-        return Some("keys for one request, but with different words in them".into());
+impl Walk<'_> {
+    /// `payment_reference` in `create_payment`, `tx_ref` in `send_transfer`: a reference (not an id)
+    /// for the very thing that the call makes. Where the call answers to something that was there
+    /// before (a refund), the reference may be to that.
+    fn is_own_reference(&self, names: &Names) -> bool {
+        let [.., noun, last] = &names.own[..] else {
+            return false;
+        };
+        if !["ref", "reference"].contains(&last.as_str()) {
+            return false;
+        }
+        const ANSWERS: &[&str] = &[
+            "refund",
+            "reversal",
+            "return",
+            "capture",
+            "dispute",
+            "chargeback",
+            "correction",
+            "credit",
+            "cancellation",
+            "receipt",
+            "allocation",
+            "confirmation",
+            "claim",
+            "status",
+            "notification",
+        ];
+        const MONEY_MOVES: &[&str] = &[
+            "payment",
+            "transfer",
+            "transaction",
+            "deposit",
+            "withdrawal",
+            "payout",
+            "remittance",
+        ];
+        let nouns = self.context.nouns();
+        let has = |list: &[&str]| nouns.iter().any(|n| list.contains(&n.as_str()));
+        let noun = naming::singular(noun);
+        let generic = ["tx", "txn", "trans", "transaction"].contains(&noun.as_str());
+        !has(ANSWERS) && (nouns.contains(&noun) || generic && has(MONEY_MOVES))
     }
-    // `order-7719` and `order-7720`: the key carries the number of what is done.
-    const NUMBERED: &[&str] = &[
-        "order",
-        "orders",
-        "invoice",
-        "bill",
-        "ticket",
-        "case",
-        "claim",
-        "booking",
-        "reservation",
-        "customer",
-        "account",
-        "subscription",
-        "payroll",
-        "salary",
-        "rent",
-        "policy",
-        "contract",
-        "shipment",
-        "issue",
-        "patient",
-        "employee",
-        "user",
-        "so",
-        "inv",
-        "po",
-    ];
-    let numbers = |list: &[String]| {
-        !list.is_empty() && list.iter().all(|p| p.bytes().all(|c| c.is_ascii_digit()))
-    };
-    if numbers(&x) && numbers(&y) && a.iter().any(|p| NUMBERED.contains(&p.as_str())) {
-        return Some(
-            "keys for one request, but they carry different numbers of the same kind of thing"
-                .into(),
-        );
-    }
-    // `payroll-2032-03` and `payroll-2032-04`; `salary-w36`, `fees-q1`.
-    let dated = |t: &str, parts: &[String]| {
-        let letters = t.chars().filter(|c| c.is_alphabetic()).count();
-        let year = parts
-            .iter()
-            .any(|p| p.len() == 4 && (p.starts_with("19") || p.starts_with("20")));
-        letters >= 4 && year
-    };
-    let period = |p: &String| {
-        let month = p.len() <= 2 && p.parse::<u8>().is_ok_and(|n| (1..=31).contains(&n));
-        let labelled = p.len() <= 3
-            && p.starts_with(['q', 'w', 'm', 'd', 'h'])
-            && p[1..].parse::<u8>().is_ok();
-        month || labelled || (p.len() == 4 && p.starts_with("20") && p.parse::<u16>().is_ok())
-    };
-    if a.len() == b.len()
-        && !x.is_empty()
-        && x.iter().all(period)
-        && y.iter().all(period)
-        && (dated(one, &a)
-            || x.iter()
-                .chain(&y)
-                .any(|p| p.len() > 1 && p.starts_with(['q', 'w'])))
-    {
-        return Some("keys for one request, but they name different periods".into());
-    }
-    None
-}
 
-/// Whether a part of a key reads like a word of a language.
-fn is_word(part: &str) -> bool {
-    const AGAIN: &[&str] = &[
-        "retry", "again", "attempt", "copy", "second", "repeat", "redo", "resend", "rerun",
-        "restored", "resumed", "new", "fresh", "item",
-    ];
-    let vowels = part.chars().filter(|c| "aeiouy".contains(*c)).count();
-    let length = part.chars().count();
-    let mut run = 0;
-    let mut longest = 0;
-    for c in part.chars() {
-        run = if "aeiouy".contains(c) { 0 } else { run + 1 };
-        longest = longest.max(run);
+    /// The id of a batch, beside the list of what is in it.
+    fn is_of_carried_batch(&self, path: &Path<'_>, names: &Names) -> bool {
+        let batch = names
+            .noun_of_id()
+            .is_some_and(|noun| ["batch", "bulk", "submission"].contains(&noun.as_str()));
+        let carried = |entries: &Entries<'_>| {
+            entries.iter().any(|(_, v)| {
+                matches!(v, Value::List(items) if items.iter().any(|i| matches!(i, Value::Map(_))))
+            })
+        };
+        batch
+            && path
+                .around()
+                .is_some_and(|(one, two)| carried(one) && carried(two))
     }
-    length >= 4
-        && part.chars().all(char::is_alphabetic)
-        && vowels * 5 >= length
-        && vowels * 10 <= length * 7
-        && longest <= 4
-        && !AGAIN.contains(&part)
 }
 
 /// A field that refers to something else by its id.

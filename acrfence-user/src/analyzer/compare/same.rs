@@ -65,6 +65,14 @@ impl Walk<'_> {
         if let Some(reason) = spelling::same(&a, &b, names, path.is_in("argv")) {
             return Some(reason.into());
         }
+        // The server itself wrote the one as the other.
+        let echoed = self.context.echoed(names);
+        if a.eq_ignore_ascii_case(&b)
+            && !echoed.is_empty()
+            && echoed.iter().all(|e| e.as_text() == Some(&*b))
+        {
+            return Some("the server keeps it in this spelling, as its answer shows".into());
+        }
         if let Some((short, long)) = hex_prefix(&a, &b)
             && self.context.has_long_id(long)
         {

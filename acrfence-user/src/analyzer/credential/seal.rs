@@ -53,6 +53,65 @@ pub fn redact(request: &mut Request, key: &[u8; 32]) {
     }
 }
 
+/// Replaces what an operator named by fingerprints too: header fields and environment variables whose
+/// names the two say yes to.
+pub fn redact_named(
+    request: &mut Request,
+    key: &[u8; 32],
+    hides_header: impl Fn(&str) -> bool,
+    hides_variable: impl Fn(&str) -> bool,
+) {
+    let headers = match request {
+        Request::Http(r) => &mut r.headers,
+        Request::Mcp(r) => &mut r.headers,
+        Request::Exec(r) => {
+            for (name, value) in &mut r.env {
+                if hides_variable(name) {
+                    *value = sealed(value, key);
+                }
+            }
+            return;
+        }
+    };
+    for header in headers.iter_mut().filter(|h| hides_header(&h.name)) {
+        let value = String::from_utf8_lossy(&header.value).into_owned();
+        header.value = sealed(value.trim(), key).into();
+    }
+}
+
+/// The header fields of a recorded request with their secrets back in, taken from a request of the
+/// same caller that carries the very same ones. None when one of them is not there: what is kept of a
+/// secret is a keyed hash, and nothing else makes it whole.
+pub fn unseal(recorded: &[Header], live: &[Header], key: &[u8; 32]) -> Option<Vec<Header>> {
+    recorded
+        .iter()
+        .map(|field| {
+            let text = field.text().unwrap_or_default();
+            if !is_secret_header(&field.name) && !text.contains(MARK) {
+                return Some(field.clone());
+            }
+            let same = |other: &&Header| {
+                let value = other.text().unwrap_or_default();
+                other.is(&field.name)
+                    && !value.contains(MARK)
+                    && (header_value(&field.name, value, key) == text
+                        || sealed(value.trim(), key) == text)
+            };
+            let found = live.iter().find(same)?;
+            Some(Header::new(field.name.clone(), found.value.clone()))
+        })
+        .collect()
+}
+
+/// A recorded URL with its secrets back in, like [`unseal`].
+pub fn unseal_url(recorded: &str, live: &str, key: &[u8; 32]) -> Option<String> {
+    if url(live, key) == recorded {
+        return Some(live.to_owned());
+    }
+    let hidden = recorded.contains(MARK) || recorded.contains(":redacted-");
+    (!hidden).then(|| recorded.to_owned())
+}
+
 /// The kind prefix that a sealed value keeps (`sk_live_`), where it is one.
 pub(in crate::analyzer) fn kind_of_seal(value: &str) -> Option<&str> {
     value.strip_prefix(MARK)?.splitn(3, ':').nth(2)
@@ -75,7 +134,8 @@ fn headers(headers: &mut [Header], key: &[u8; 32]) {
     }
 }
 
-fn is_secret_header(name: &str) -> bool {
+/// Whether a header field of this name is kept as a fingerprint.
+pub fn is_secret_header(name: &str) -> bool {
     let lower = name.to_ascii_lowercase();
     if matches!(
         lower.as_str(),

@@ -68,17 +68,18 @@ pub(super) fn contradicted(text: &str) -> String {
     )
 }
 
-/// Pairs that a fit model tells apart, with whether they mean the same.
+/// Pairs that a fit model tells apart, with whether they mean the same. The last one needs every
+/// question there is.
 pub(super) const FITNESS: &[(&str, &str, bool)] = &[
-    (
-        "Please bring two chairs to the meeting room.",
-        "Could you take two chairs to the meeting room?",
-        true,
-    ),
     (
         "Please bring two chairs to the meeting room.",
         "Please take all chairs out of the meeting room.",
         false,
+    ),
+    (
+        "Please bring two chairs to the meeting room.",
+        "Could you take two chairs to the meeting room?",
+        true,
     ),
 ];
 

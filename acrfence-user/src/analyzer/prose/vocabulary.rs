@@ -2,7 +2,7 @@
 
 pub(super) const NEGATIONS: &[&str] = &[
     "not", "no", "never", "without", "none", "nor", "neither", "nothing", "nobody", "nowhere", "cannot", "unable",
-    "n't", "lacks", "lacking", "stop", "nicht", "kein", "keine", "keinen", "keiner", "nie", "ohne", "ne", "pas",
+    "n't", "lack", "lacks", "lacking", "lacked", "missing", "absent", "stop", "nicht", "kein", "keine", "keinen", "keiner", "nie", "ohne", "ne", "pas",
     "jamais", "sans", "aucun", "aucune", "nunca", "sin", "ningún", "non", "senza", "niet", "geen", "nooit", "não",
     "nem", "sem", "nie", "inte", "ikke", "ei",
 ];
@@ -63,7 +63,7 @@ pub(super) const OPPOSITES: &[(&str, &str)] = &[
     ("increase increased raise raised more higher", "decrease decreased lower lowered reduce reduced less fewer"),
     ("add added include included including", "remove removed exclude excluded excluding delete deleted drop dropped"),
     ("grant granted", "revoke revoked withdraw withdrawn"), ("buy bought", "sell sold"),
-    ("before earlier prior", "after later following"),
+    ("before earlier prior ahead", "after later once afterwards"),
     ("above over exceed exceeds exceeding", "below under beneath"),
     ("keep kept retain", "delete deleted discard discarded remove removed"), ("lock locked", "unlock unlocked"),
     ("activate activated", "deactivate deactivated"), ("on", "off"), ("up", "down"), ("left", "right"),

@@ -17,6 +17,7 @@ use super::spool::{Spooled, SpooledBody};
 use super::upstream::{Outgoing, Received, SendError, Upstream};
 use super::{encoding, headers, relay};
 use crate::boundary::connection::Place;
+use crate::boundary::courier::LegCourier;
 use crate::boundary::listener::Shared;
 use crate::boundary::mcp;
 use crate::boundary::refusal::{self, Failure};
@@ -288,9 +289,14 @@ pub(crate) async fn plain(
     let lists = rpc.iter().any(|method| method == "tools/list");
     let begins = rpc.iter().any(|method| method == "initialize");
     let call = leg.call(Request::Http(asked.recorded(&body, rpc)));
+    let courier = LegCourier {
+        leg: &leg,
+        asked: &asked,
+        meta: None,
+    };
     let admission = match shown {
-        Some(shown) => leg.shared.arbiter.admit_whole(call, shown).await,
-        None => leg.shared.arbiter.admit(call).await,
+        Some(shown) => leg.shared.arbiter.admit_whole(call, shown, &courier).await,
+        None => leg.shared.arbiter.admit_asking(call, &courier).await,
     };
     let ticket = match admission {
         Admission::Forward(ticket) => ticket,

@@ -11,6 +11,7 @@ use http_body_util::{BodyExt as _, Limited};
 use super::streams::{self, Injected, Scope};
 use super::wait::{Kind, Wait};
 use super::{Call, Calls, Part, answer, events};
+use crate::boundary::courier::LegCourier;
 use crate::boundary::http::body::{AgentBody, Receipt};
 use crate::boundary::http::exchange::{Asked, Leg, Unsent};
 use crate::boundary::http::outlet::Reply;
@@ -41,7 +42,18 @@ async fn one(leg: &Arc<Leg>, asked: &Asked, call: Call, body: Spooled, reply: Re
     // In the older transport, answers come over the stream that told this endpoint.
     let endpoint = events::endpoint_of(leg, asked).filter(|it| leg.shared.streams.is_open(it));
     let request = Request::Mcp(call.request.clone());
-    let ticket = match leg.shared.arbiter.admit(leg.call(request)).await {
+    let courier = LegCourier {
+        leg,
+        asked,
+        meta: call.request.meta.as_deref(),
+    };
+    let arbiter = &leg.shared.arbiter;
+    let admitted = match &endpoint {
+        None => arbiter.admit_asking(leg.call(request), &courier).await,
+        // The answer to a question would come over the agent's own stream.
+        Some(_) => arbiter.admit(leg.call(request)).await,
+    };
+    let ticket = match admitted {
         Admission::Forward(ticket) => ticket,
         Admission::Refuse(refusal) => {
             let text = refusal::in_words(&refusal);

@@ -125,14 +125,9 @@ impl Configuration {
     }
 
     fn change(&self, text: &str, servers: Vec<String>, write: bool) -> anyhow::Result<Change> {
-        let name = self.path.display().to_string();
-        let diff = similar::TextDiff::from_lines(self.text.as_str(), text)
-            .unified_diff()
-            .context_radius(1)
-            .header(&name, &name)
-            .to_string();
+        let diff = difference(&self.path, &self.text, text);
         let backup = if write && text != self.text {
-            Some(self.write(text)?)
+            Some(rewrite(&self.path, &self.text, text)?)
         } else {
             None
         };
@@ -142,32 +137,42 @@ impl Configuration {
             backup,
         })
     }
+}
 
-    /// Replaces the file as a whole, after keeping what it was; the place of the latter.
-    fn write(&self, text: &str) -> anyhow::Result<PathBuf> {
-        let about = self.path.metadata()?;
-        let beside = |ending: &str| {
-            let mut name = self.path.clone().into_os_string();
-            name.push(ending);
-            PathBuf::from(name)
-        };
-        let backup = beside(".before-acrfence");
-        let new = beside(".acrfence-new");
-        place(&backup, &self.text, &about)?;
-        place(&new, text, &about)?;
-        // Claude Code rewrites its file while it runs.
-        let now = std::fs::read_to_string(&self.path).unwrap_or_default();
-        if now != self.text {
-            let _ = std::fs::remove_file(&new);
-            bail!(
-                "{} was changed by another program just now; run the command again, best while that program does not run",
-                self.path.display()
-            );
-        }
-        std::fs::rename(&new, &self.path)
-            .with_context(|| format!("{} cannot be replaced", self.path.display()))?;
-        Ok(backup)
+/// What changes in a file, for a person.
+pub(in crate::cli) fn difference(path: &Path, before: &str, after: &str) -> String {
+    let name = path.display().to_string();
+    similar::TextDiff::from_lines(before, after)
+        .unified_diff()
+        .context_radius(1)
+        .header(&name, &name)
+        .to_string()
+}
+
+/// Replaces a file as a whole, after keeping what it was; the place of the latter.
+pub(in crate::cli) fn rewrite(path: &Path, before: &str, after: &str) -> anyhow::Result<PathBuf> {
+    let about = path.metadata()?;
+    let beside = |ending: &str| {
+        let mut name = path.to_path_buf().into_os_string();
+        name.push(ending);
+        PathBuf::from(name)
+    };
+    let backup = beside(".before-acrfence");
+    let new = beside(".acrfence-new");
+    place(&backup, before, &about)?;
+    place(&new, after, &about)?;
+    // Claude Code rewrites its file while it runs.
+    let now = std::fs::read_to_string(path).unwrap_or_default();
+    if now != before {
+        let _ = std::fs::remove_file(&new);
+        bail!(
+            "{} was changed by another program just now; run the command again, best while that program does not run",
+            path.display()
+        );
     }
+    std::fs::rename(&new, path)
+        .with_context(|| format!("{} cannot be replaced", path.display()))?;
+    Ok(backup)
 }
 
 /// Writes a file with the owner and the mode of another one.

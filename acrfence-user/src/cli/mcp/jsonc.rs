@@ -5,13 +5,13 @@ use std::ops::Range;
 
 /// A value and where it stands.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Node {
-    pub(super) span: Range<usize>,
-    pub(super) value: Value,
+pub(in crate::cli) struct Node {
+    pub(in crate::cli) span: Range<usize>,
+    pub(in crate::cli) value: Value,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Value {
+pub(in crate::cli) enum Value {
     Object(Vec<Member>),
     Array(Vec<Node>),
     /// Its text without escapes.
@@ -21,15 +21,15 @@ pub(super) enum Value {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Member {
-    pub(super) name: String,
-    pub(super) value: Node,
+pub(in crate::cli) struct Member {
+    pub(in crate::cli) name: String,
+    pub(in crate::cli) value: Node,
 }
 
 /// What is wrong with a text, and where.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("line {line}: {what}")]
-pub(super) struct Malformed {
+pub(in crate::cli) struct Malformed {
     line: usize,
     what: &'static str,
 }
@@ -39,7 +39,7 @@ const DEPTH: usize = 128;
 
 impl Node {
     /// Reads a whole text.
-    pub(super) fn read(text: &str) -> Result<Self, Malformed> {
+    pub(in crate::cli) fn read(text: &str) -> Result<Self, Malformed> {
         let mut reader = Reader {
             text,
             at: if text.starts_with('\u{feff}') { 3 } else { 0 },
@@ -53,7 +53,7 @@ impl Node {
     }
 
     /// The member of that name; the last one, as readers take it.
-    pub(super) fn get(&self, name: &str) -> Option<&Node> {
+    pub(in crate::cli) fn get(&self, name: &str) -> Option<&Node> {
         self.members()
             .iter()
             .rev()
@@ -61,21 +61,21 @@ impl Node {
             .map(|member| &member.value)
     }
 
-    pub(super) fn members(&self) -> &[Member] {
+    pub(in crate::cli) fn members(&self) -> &[Member] {
         match &self.value {
             Value::Object(members) => members,
             _ => &[],
         }
     }
 
-    pub(super) fn as_str(&self) -> Option<&str> {
+    pub(in crate::cli) fn as_str(&self) -> Option<&str> {
         match &self.value {
             Value::String(text) => Some(text),
             _ => None,
         }
     }
 
-    pub(super) fn as_array(&self) -> Option<&[Node]> {
+    pub(in crate::cli) fn as_array(&self) -> Option<&[Node]> {
         match &self.value {
             Value::Array(items) => Some(items),
             _ => None,

@@ -14,6 +14,7 @@ use super::key::{self, Names};
 use super::layers::{self, Layer, Layers, Reached};
 use super::ordered::{Change, End, Home, IndexFault, Ordered, Visit};
 use super::pack;
+use super::recent::Recent;
 use super::row::{self, Row};
 use super::{Head, Index, Signals, State, secret};
 use crate::effect::journal::archive::Archive;
@@ -25,7 +26,7 @@ use crate::effect::{LogError, Phase, Progress};
 use crate::words::{EffectId, Seq};
 
 /// Version of the keys and rows; another one is rebuilt.
-const FORMAT: u8 = 1;
+const FORMAT: u8 = 2;
 /// Facts gathered before they are written, when building.
 const GATHER: usize = 60_000;
 /// Records between two reports of progress.
@@ -213,6 +214,7 @@ impl Index {
                 applied: caught.seq,
                 ..Signals::default()
             }),
+            recent: Mutex::new(Recent::since(head.seq)),
             // What was caught up with counts as written, a whole rebuild above all.
             written: AtomicU64::new(caught_up),
             wake: Condvar::new(),
@@ -508,5 +510,5 @@ fn not_rows() -> IndexFault {
 }
 
 fn is_sealed(key: &[u8]) -> bool {
-    matches!(key.first(), Some(&key::ROWS | &key::NAME))
+    matches!(key.first(), Some(&key::ROWS | &key::NAME | &key::LINEAGE))
 }

@@ -13,7 +13,8 @@ use crate::words::{
 use super::key::{self, Names, Tree};
 use super::ordered::{Change, IndexFault};
 use super::pack;
-use super::row::{Row, loc_bytes, status_byte};
+use super::row::{Row, status_byte};
+use super::told;
 
 /// Reads the row of an effect as it is before the record.
 pub type RowOf<'a> = &'a dyn Fn(EffectId) -> Result<Option<Row>, IndexFault>;
@@ -67,6 +68,7 @@ pub fn facts(seen: &Seen<'_>, names: &Names, row_of: RowOf<'_>) -> Result<Vec<Ch
             by,
             at,
         } => {
+            told::place(seen, &mut out);
             let Some(row) = row_of(*effect)? else {
                 return Ok(out);
             };
@@ -99,16 +101,21 @@ pub fn facts(seen: &Seen<'_>, names: &Names, row_of: RowOf<'_>) -> Result<Vec<Ch
         | Event::HoldOpened { .. }
         | Event::HoldDecided { .. }
         | Event::HoldUsed { .. }
+        | Event::Asked { .. }
+        | Event::Answered { .. }
         | Event::OutcomeLost { .. }
         | Event::Remembered { .. }
-        | Event::Conversed { .. } => {
-            let place = seen
-                .loc
-                .map_or_else(Vec::new, |loc| loc_bytes(loc).to_vec());
-            out.push((key::at(key::LINEAGE, seen.seq), Some(place)));
-        }
+        | Event::Conversed { .. } => told::place(seen, &mut out),
     }
     Ok(out)
+}
+
+/// Whether a record is looked up by itself, apart from what it changes of an effect.
+pub fn is_told(event: &Event) -> bool {
+    !matches!(
+        event,
+        Event::Prepared(_) | Event::Settled { .. } | Event::Observed { .. }
+    )
 }
 
 /// Joins what two layers say about one key: packed entries one by one, the earlier position for first
@@ -180,6 +187,7 @@ fn began(seen: &Seen<'_>, prepared: &Prepared, names: &Names, out: &mut Vec<Chan
             thread: prepared.thread,
             branch: prepared.branch,
             parent: prepared.parent,
+            co_parents: prepared.co_parents.clone(),
             process: origin.process,
             transport: prepared.call.request.transport(),
             key: prepared.key.clone(),

@@ -40,8 +40,12 @@ pub const ROW: u8 = b'R';
 pub const ROWS: u8 = b'r';
 /// Candidates: thread, tool key, block of positions (packed).
 pub const CANDIDATE: u8 = b'C';
-/// Records that are neither effects nor observations.
+/// Records that place things: what lineage and holds are folded from at start.
 pub const LINEAGE: u8 = b'E';
+/// Calls that were not let through.
+pub const REFUSED: u8 = b'F';
+/// What was decided against an effect and said of it: effect, then position.
+pub const HISTORY: u8 = b'Y';
 /// Credentials: fingerprint, thread that issued it.
 pub const ISSUED: u8 = b'I';
 /// Credentials: fingerprint, block of effects that presented it or were issued it (packed).
@@ -105,6 +109,16 @@ impl Names {
 /// Key of an effect's row, or of the record of another tree that is keyed by position.
 pub fn at(tree: u8, seq: Seq) -> Vec<u8> {
     join(tree, &[&seq.0.to_be_bytes()])
+}
+
+/// Key of a record that speaks of an effect.
+pub fn told_of(effect: EffectId, seq: Seq) -> Vec<u8> {
+    join(HISTORY, &[&effect.0.0.to_be_bytes(), &seq.0.to_be_bytes()])
+}
+
+/// What the keys of all records that speak of an effect begin with.
+pub fn history(effect: EffectId) -> Vec<u8> {
+    join(HISTORY, &[&effect.0.0.to_be_bytes()])
 }
 
 /// Key of the block of a list that an effect is in.

@@ -4,6 +4,7 @@
 //! from then on, and a thread of the index's own moves them into the ordered keys (sled). An index
 //! that will not open, panics or disagrees with the journal is wiped and rebuilt from it.
 
+mod applier;
 mod build;
 mod facts;
 mod key;
@@ -11,14 +12,15 @@ mod layers;
 pub mod ordered;
 mod pack;
 pub mod query;
+mod recent;
 mod row;
 pub mod sled;
+mod told;
 mod upkeep;
 
 use std::ops::{Bound, ControlFlow};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::sync::atomic::AtomicU64;
 
 use parking_lot::{Condvar, Mutex, RwLock};
 
@@ -26,33 +28,26 @@ use crate::effect::journal::archive::Archive;
 use crate::effect::journal::frame::Hash;
 use crate::effect::journal::keys::hmac;
 use crate::effect::journal::seal::Record;
-use crate::effect::journal::{Head, Loc, Sink, Written};
-use crate::effect::{CandidateRow, CredentialHistory, Event, LogError, Progress};
+use crate::effect::journal::{Head, Sink, Written};
+use crate::effect::{CandidateRow, CredentialHistory, Event, LogError};
 use crate::words::{EffectId, Fingerprint, Seq, Status, ThreadId, ToolKey};
 
 use build::Keeper;
 use facts::{Seen, facts};
 use key::{Names, Tree};
-use layers::{Frozen, Layers, Reached};
+use layers::{Layers, Reached};
 use ordered::{End, Home, IndexFault, Ordered, Visit};
+use recent::Recent;
 
 pub use build::OpenedIndex;
 pub use facts::{code_of, did_not_happen, host_of};
+pub use recent::Changes;
 pub use row::Row;
+pub use told::{Told, for_a_fold};
 pub use upkeep::Moved;
 
-/// The applier waits this long for more facts, so that a call's beginning and end meet.
-const LINGER: Duration = Duration::from_secs(1);
-/// The applier does not wait any longer with so many facts.
-const ENOUGH: usize = 50_000;
-/// With nothing to apply for so long, the applier hands what sled holds back to the kernel.
-const IDLE: Duration = Duration::from_millis(500);
-/// A rebuild that failed is tried again after so long.
-const RETRY: Duration = Duration::from_secs(10);
 /// The journal waits when so many facts have not been applied.
 const TOO_MANY: usize = 300_000;
-/// After so many facts it is worth the while to make the next open quick.
-const FOLD: u64 = 100_000;
 /// Entries taken from the layers at a time.
 const SLICE: usize = 512;
 
@@ -65,6 +60,8 @@ pub struct Index {
     state: RwLock<State>,
     layers: RwLock<Layers>,
     signals: Mutex<Signals>,
+    /// Not taken while the layers are waited for.
+    recent: Mutex<Recent>,
     /// Facts that were put into the ordered keys since the start.
     written: AtomicU64,
     /// Wakes the applier.
@@ -77,14 +74,6 @@ enum State {
     Ready(Arc<dyn Ordered>),
     /// Being rebuilt, or given up on; why.
     Broken(String),
-}
-
-/// What the applier has to do.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Wake {
-    Facts,
-    Idle,
-    Closing,
 }
 
 #[derive(Default)]
@@ -199,23 +188,6 @@ impl Index {
             })?;
         }
         Ok(ids)
-    }
-
-    /// Places of records that are neither effects nor observations, in order; none while only noted.
-    pub fn lineage(&self) -> Result<Vec<(Seq, Option<Loc>)>, LogError> {
-        let mut places = Vec::new();
-        self.scan_prefix(&[key::LINEAGE], &mut |key, value| {
-            places.push((Seq(key::last_number(key)), row::loc_of(value)));
-            ControlFlow::Continue(())
-        })?;
-        Ok(places)
-    }
-
-    /// Where one of these lies, if it is on disk.
-    pub fn lineage_at(&self, seq: Seq) -> Result<Option<Loc>, LogError> {
-        Ok(self
-            .get(&key::at(key::LINEAGE, seq))?
-            .and_then(|place| row::loc_of(&place)))
     }
 
     /// Whether a body file is named by a record.
@@ -394,155 +366,6 @@ impl Index {
             })
             .transpose()
     }
-
-    fn run_applier(&self) {
-        let mut held_back = false;
-        loop {
-            let wake = self.next_wake(held_back);
-            if let Err(fault) = self.apply_waiting(wake == Wake::Closing) {
-                let _ = self.fail(&fault);
-            }
-            match wake {
-                Wake::Closing => return,
-                Wake::Facts => held_back = true,
-                Wake::Idle => {
-                    // What sled holds back goes to the kernel, so that a killed daemon has little
-                    // to catch up with.
-                    held_back = false;
-                    if let Ok(ordered) = self.ordered()
-                        && let Err(fault) = ordered.flush(false)
-                    {
-                        let _ = self.fail(&fault);
-                    }
-                }
-            }
-            if self.given_up() {
-                self.rebuild();
-            }
-        }
-    }
-
-    /// Waits for something to do.
-    fn next_wake(&self, held_back: bool) -> Wake {
-        let mut signals = self.signals.lock();
-        let idle_at = Instant::now() + IDLE;
-        let mut apply_at = None;
-        loop {
-            let waiting = self.layers.read().active();
-            if signals.closing {
-                return Wake::Closing;
-            }
-            if std::mem::take(&mut signals.dirty)
-                || waiting >= ENOUGH
-                || (signals.hurry && signals.applied < self.layers.read().durable.seq)
-            {
-                return Wake::Facts;
-            }
-            if waiting > 0 {
-                let until = *apply_at.get_or_insert_with(|| Instant::now() + LINGER);
-                if self.wake.wait_until(&mut signals, until).timed_out() {
-                    return Wake::Facts;
-                }
-            } else if held_back {
-                if self.wake.wait_until(&mut signals, idle_at).timed_out() {
-                    return Wake::Idle;
-                }
-            } else {
-                self.wake.wait(&mut signals);
-            }
-        }
-    }
-
-    fn apply_waiting(&self, closing: bool) -> Result<(), IndexFault> {
-        let Ok(ordered) = self.ordered() else {
-            return Ok(());
-        };
-        loop {
-            let Frozen {
-                facts,
-                reached,
-                pass,
-                unsaid,
-            } = self.layers.write().freeze();
-            if facts.is_empty() && !unsaid && self.signals.lock().applied >= reached.seq {
-                break;
-            }
-            self.keeper.store(&*ordered, &facts, reached, pass)?;
-            self.written
-                .fetch_add(facts.len() as u64, Ordering::Relaxed);
-            self.layers.write().thaw();
-            self.signals.lock().applied = reached.seq;
-            self.applied.notify_all();
-            if !closing {
-                return Ok(());
-            }
-        }
-        if closing {
-            ordered.flush(true)?;
-            drop(ordered);
-            *self.state.write() = State::Broken("it was closed".to_owned());
-            if self.written.load(Ordering::Relaxed) >= FOLD {
-                self.home.fold()?;
-            }
-            self.home.mark_clean(true)?;
-        }
-        Ok(())
-    }
-
-    /// Wipes the index and makes it again from the journal, while records keep coming. Tries again
-    /// now and then: a full disk may get room.
-    fn rebuild(&self) {
-        while let Err(e) = self.try_rebuild() {
-            tracing::error!("the index could not be rebuilt: {e}; look-ups stay refused");
-            *self.state.write() = State::Broken(format!("it could not be rebuilt: {e}"));
-            let until = Instant::now() + RETRY;
-            let mut signals = self.signals.lock();
-            self.applied.notify_all();
-            while !signals.closing && !self.wake.wait_until(&mut signals, until).timed_out() {}
-            if signals.closing {
-                return;
-            }
-        }
-    }
-
-    fn try_rebuild(&self) -> Result<(), LogError> {
-        let unusable = |fault: IndexFault| LogError::Unusable(fault.to_string());
-        let _rewriting = self.archive.rewriting.lock();
-        // Records that come meanwhile only move `durable`: they are read from the journal.
-        {
-            let mut layers = self.layers.write();
-            let durable = layers.durable;
-            *layers = Layers::over(durable, build::gc_pass(&self.archive));
-        }
-        let ordered = build::fresh(&*self.home, &self.keeper, &self.archive).map_err(unusable)?;
-        let mut at = build::nowhere();
-        loop {
-            let target = self.layers.read().durable;
-            at = build::take_in(
-                &self.keeper,
-                &self.names,
-                &self.archive,
-                &*ordered,
-                at,
-                target.seq,
-                &mut |_: Progress| {},
-            )?;
-            let layers = self.layers.write();
-            if layers.durable.seq == at.seq {
-                *self.state.write() = State::Ready(ordered);
-                drop(layers);
-                let mut signals = self.signals.lock();
-                signals.applied = at.seq;
-                signals.rebuilds += 1;
-                self.applied.notify_all();
-                tracing::warn!(
-                    "the index was rebuilt from the journal up to record {}",
-                    at.seq
-                );
-                return Ok(());
-            }
-        }
-    }
 }
 
 // === impl Sink ===
@@ -562,9 +385,17 @@ impl Sink for Index {
                 };
                 let row_of = |id: EffectId| self.row_below(&layers, &**ordered, id, false);
                 match facts(&seen, &self.names, &row_of) {
-                    Ok(facts) => layers.add(facts),
-                    Err(fault) => broken = Some(fault),
+                    Ok(facts) => {
+                        self.recent.lock().add(written.seq, &facts);
+                        layers.add(facts);
+                    }
+                    Err(fault) => {
+                        self.recent.lock().forget(written.seq);
+                        broken = Some(fault);
+                    }
                 }
+            } else {
+                self.recent.lock().forget(written.seq);
             }
             layers.settle_early(written.seq);
             if let Some(digest) = &written.body {

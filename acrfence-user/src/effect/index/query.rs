@@ -343,7 +343,8 @@ fn is_outside(filter: &EffectFilter, span: &[u8]) -> bool {
         || filter.until.is_some_and(|until| earliest >= until)
 }
 
-fn fits(row: &Row, filter: &EffectFilter) -> bool {
+/// Whether everything but the bodies fits.
+pub fn fits(row: &Row, filter: &EffectFilter) -> bool {
     let shown = &row.shown;
     filter
         .agent

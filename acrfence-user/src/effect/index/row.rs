@@ -7,7 +7,7 @@ use crate::words::{
     Transport,
 };
 
-const VERSION: u8 = 1;
+const VERSION: u8 = 2;
 
 /// An effect as the index keeps it.
 #[derive(Clone, Debug, PartialEq)]
@@ -37,6 +37,10 @@ impl Row {
         number(&mut out, shown.thread.0.0);
         number(&mut out, shown.branch.0.0);
         optional(&mut out, shown.parent.map(|id| id.0.0));
+        number(&mut out, shown.co_parents.len() as u64);
+        for id in &shown.co_parents {
+            number(&mut out, id.0.0);
+        }
         number(&mut out, shown.process.tgid.into());
         number(&mut out, shown.process.start_ns);
         out.push(match shown.transport {
@@ -79,6 +83,7 @@ impl Row {
                 thread: ThreadId(Seq(from.number()?)),
                 branch: BranchId(Seq(from.number()?)),
                 parent: from.optional()?.map(|n| EffectId(Seq(n))),
+                co_parents: from.effects()?,
                 process: ProcessIdentity {
                     tgid: u32::try_from(from.number()?).ok()?,
                     start_ns: from.number()?,
@@ -230,6 +235,13 @@ impl<'a> Reader<'a> {
     fn text(&mut self) -> Option<String> {
         let len = usize::try_from(self.number()?).ok()?;
         String::from_utf8(self.bytes(len)?.to_vec()).ok()
+    }
+
+    fn effects(&mut self) -> Option<Vec<EffectId>> {
+        let count = self.number()?;
+        (0..count)
+            .map(|_| Some(EffectId(Seq(self.number()?))))
+            .collect()
     }
 
     fn fingerprints(&mut self) -> Option<Vec<Fingerprint>> {

@@ -8,7 +8,7 @@ use super::key::{self, Tree};
 use super::layers::Layers;
 use super::ordered::{IndexFault, Ordered};
 use super::pack;
-use super::row::{loc_bytes, status_byte};
+use super::row::status_byte;
 use crate::effect::journal::Loc;
 use crate::effect::journal::frame::Hash;
 use crate::effect::{Event, LogError, Prepared};
@@ -182,15 +182,11 @@ impl Index {
         moved: &Moved,
     ) -> Result<(), IndexFault> {
         for (seq, loc, event) in &moved.kept {
+            layers.add(self.replaced(*seq, Some(*loc), event)?);
             let effect = match event {
                 Event::Prepared(_) => EffectId(*seq),
                 Event::Settled { effect, .. } | Event::Resolved { effect, .. } => *effect,
-                Event::Observed { .. } => continue,
-                _ => {
-                    let place = loc_bytes(*loc).to_vec();
-                    layers.add(vec![(key::at(key::LINEAGE, *seq), Some(place))]);
-                    continue;
-                }
+                _ => continue,
             };
             let Some(mut row) = self.row_below(layers, ordered, effect, false)? else {
                 continue;
@@ -205,10 +201,9 @@ impl Index {
             layers.add(vec![(key::at(key::ROW, effect.0), Some(row.encode()))]);
         }
         for (seq, event) in &moved.removed {
-            match event {
-                Event::Prepared(prepared) => self.forget(layers, *seq, prepared),
-                Event::Settled { .. } | Event::Resolved { .. } | Event::Observed { .. } => {}
-                _ => layers.add(vec![(key::at(key::LINEAGE, *seq), None)]),
+            layers.add(self.replaced(*seq, None, event)?);
+            if let Event::Prepared(prepared) = event {
+                self.forget(layers, *seq, prepared);
             }
         }
         for digest in &moved.bodies {

@@ -8,6 +8,7 @@ pub mod anchor;
 pub mod archive;
 pub mod bodies;
 pub mod disk;
+mod ending;
 pub mod frame;
 mod inspect;
 pub mod keys;

@@ -76,6 +76,8 @@ pub fn kind_of(event: &Event) -> u8 {
         Event::OutcomeLost { .. } => 15,
         Event::Remembered { .. } => 16,
         Event::Conversed { .. } => 17,
+        Event::Asked { .. } => 18,
+        Event::Answered { .. } => 19,
     }
 }
 
@@ -99,6 +101,8 @@ pub fn kind_name(kind: u8) -> &'static str {
         15 => "outcome_lost",
         16 => "remembered",
         17 => "conversed",
+        18 => "asked",
+        19 => "answered",
         MARK => "mark",
         _ => "unknown",
     }

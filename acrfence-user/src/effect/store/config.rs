@@ -31,6 +31,18 @@ pub struct StoreConfig {
     pub anchor_sync: Duration,
 }
 
+/// Name of the systemd credential that holds the key.
+const CREDENTIAL: &str = "acrfence-log";
+
+/// Where the key is when nobody says: the systemd credential `acrfence-log`, where the service has one,
+/// otherwise `/etc/acrfence/log.key`.
+pub fn usual_key_file() -> PathBuf {
+    std::env::var_os("CREDENTIALS_DIRECTORY")
+        .map(|dir| Path::new(&dir).join(CREDENTIAL))
+        .filter(|credential| credential.is_file())
+        .unwrap_or_else(|| PathBuf::from("/etc/acrfence/log.key"))
+}
+
 impl StoreConfig {
     /// The usual layout.
     pub fn new(

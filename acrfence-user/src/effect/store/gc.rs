@@ -123,9 +123,14 @@ impl Store {
                 Event::BranchOpened(branch) if keep.branches.contains(&branch.id) => {
                     all.threads.insert(branch.thread);
                 }
+                // What was replayed into a branch of a thread that stays, or held there, is part of
+                // what that thread remembers.
+                Event::BranchOpened(branch) if keep.threads.contains(&branch.thread) => {
+                    all.branches.insert(branch.id);
+                }
                 Event::Replayed { effect, branch, .. }
                 | Event::HoldOpened { effect, branch, .. }
-                    if keep.branches.contains(&branch) =>
+                    if all.branches.contains(&branch) =>
                 {
                     all.effects.insert(effect);
                 }
@@ -236,9 +241,10 @@ impl Store {
             Event::Settled {
                 effect, harvest, ..
             } => self.effect_stays(*effect, None, keep)? || self.issued_something_spent(harvest)?,
-            Event::Resolved { effect, .. } | Event::OutcomeLost { effect, .. } => {
-                self.effect_stays(*effect, None, keep)?
-            }
+            Event::Resolved { effect, .. }
+            | Event::OutcomeLost { effect, .. }
+            | Event::Asked { effect, .. }
+            | Event::Answered { effect, .. } => self.effect_stays(*effect, None, keep)?,
             Event::Conversed { thread, .. } => keep.threads.contains(thread),
             Event::Remembered { branch, .. }
             | Event::Replayed { branch, .. }

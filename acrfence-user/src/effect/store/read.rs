@@ -7,9 +7,10 @@ use std::ops::ControlFlow;
 use serde::Serialize;
 
 use super::Store;
+use crate::effect::index::query;
 use crate::effect::journal::seal::{self, Mark, Record};
 use crate::effect::journal::{Loc, archive::Walked};
-use crate::effect::{Event, LogError};
+use crate::effect::{EffectFilter, EffectRow, Event, LogError};
 use crate::words::{AgentName, BranchId, EffectId, Seq, ThreadId, Timestamp};
 
 /// Which records to export. Fields that are set must all match; a record that has no such property
@@ -145,6 +146,42 @@ impl Store {
         Ok(lines)
     }
 
+    /// Effects that records behind `after` began or changed, as they are now, and up to where that is
+    /// all.
+    pub(super) fn changes_in_journal(
+        &self,
+        after: Seq,
+        filter: &EffectFilter,
+    ) -> Result<(Vec<EffectRow>, Seq), LogError> {
+        const MOST: usize = 1000;
+        let mut changed = Vec::new();
+        let mut reached = after;
+        self.walk(Seq(after.0.saturating_add(1)), &mut |walked, record| {
+            reached = walked.frame.header.seq;
+            match record {
+                Record::Event(Event::Prepared(_)) => changed.push(EffectId(reached)),
+                Record::Event(Event::Settled { effect, .. } | Event::Resolved { effect, .. }) => {
+                    changed.push(effect);
+                }
+                _ => {}
+            }
+            Ok(if changed.len() < MOST {
+                ControlFlow::Continue(())
+            } else {
+                ControlFlow::Break(())
+            })
+        })?;
+        let mut rows = Vec::new();
+        for id in changed {
+            if let Some(row) = self.index.row(id)?
+                && query::fits(&row, filter)
+            {
+                rows.push(row.shown);
+            }
+        }
+        Ok((rows, reached))
+    }
+
     fn walk(&self, from: Seq, visit: Visit<'_>) -> Result<(), LogError> {
         let archive = self.journal.archive();
         let head = self.journal.head().seq;
@@ -212,6 +249,8 @@ impl Store {
             }
             Event::Settled { effect: of, at, .. }
             | Event::Resolved { effect: of, at, .. }
+            | Event::Asked { effect: of, at, .. }
+            | Event::Answered { effect: of, at, .. }
             | Event::OutcomeLost { effect: of, at, .. } => {
                 effect = Some(*of);
                 about.at = Some(*at);

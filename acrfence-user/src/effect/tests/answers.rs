@@ -58,6 +58,21 @@ pub fn same_answers(store: &Store, model: &Model, filters: &[EffectFilter]) {
         store.lineage_events().unwrap(),
         model.lineage_events().unwrap()
     );
+    for after in [0, last / 2, last].map(Seq) {
+        for limit in [3, usize::MAX] {
+            assert_eq!(
+                store.refusals(after, limit).unwrap(),
+                model.refusals(after, limit).unwrap()
+            );
+        }
+    }
+    for effect in (0..4).map(|n| EffectId(Seq(n))) {
+        assert_eq!(
+            store.history(effect).unwrap(),
+            model.history(effect).unwrap(),
+            "{effect}"
+        );
+    }
     assert_eq!(store.unsettled().unwrap(), model.unsettled().unwrap());
     for filter in filters {
         let mut filter = filter.clone();
@@ -81,6 +96,31 @@ pub fn same_answers(store: &Store, model: &Model, filters: &[EffectFilter]) {
             }
         }
         assert_eq!(got, wanted, "{filter:?}");
+    }
+}
+
+/// Follows the store up to its end, and compares with what the model tells.
+fn same_changes(store: &Store, model: &Model, after: Seq, filters: &[EffectFilter]) {
+    let last = Seq(model.events.lock().len() as u64);
+    for filter in filters {
+        // A text is looked for in what is recorded now.
+        let filter = &EffectFilter {
+            text: None,
+            ..filter.clone()
+        };
+        let mut rows = Vec::new();
+        let mut reached = after;
+        let (_, mut more) = store.follow();
+        while reached < last {
+            let (next, to) = store.changes(reached, filter).unwrap();
+            rows.extend(next);
+            if to == reached {
+                // Noted only: its turn at the disk comes.
+                more.blocking_recv().unwrap();
+            }
+            reached = to;
+        }
+        assert_eq!(rows, model.changes(after, filter).unwrap().0, "{filter:?}");
     }
 }
 
@@ -158,6 +198,7 @@ proptest! {
         let config = small(dir.path());
         let model = Model::new();
         let mut store = open(&config);
+        let mut opened_at = Seq(0);
         let mut effects: Vec<EffectId> = Vec::new();
         let check_at = check_at.index(steps.len());
         for (number, step) in steps.iter().enumerate() {
@@ -165,6 +206,7 @@ proptest! {
                 Step::Reopen => {
                     drop(store);
                     store = open(&config);
+                    opened_at = Seq(model.events.lock().len() as u64);
                 }
                 Step::CatchUp => store.catch_up(),
                 other => {
@@ -187,6 +229,7 @@ proptest! {
             }
         }
         same_answers(&store, &model, &filters);
+        same_changes(&store, &model, opened_at, &filters[..2]);
         drop(store);
         let store = open(&config);
         same_answers(&store, &model, &filters);

@@ -2,6 +2,7 @@
 
 mod answers;
 mod damage;
+mod gc;
 mod power;
 mod room;
 mod upkeep;

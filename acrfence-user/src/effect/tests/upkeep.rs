@@ -29,6 +29,7 @@ async fn effect(store: &Store, thread: u64, len: usize) -> EffectId {
         thread: ThreadId(Seq(thread)),
         branch: BranchId(Seq(thread)),
         parent: None,
+        co_parents: Vec::new(),
         call: samples::call(0, thread, "a"),
         presented: Vec::new(),
         values: vec![thread],

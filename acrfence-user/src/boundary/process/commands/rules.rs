@@ -1,15 +1,15 @@
 //! The rules: by program, subcommand and flags.
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 use super::sql;
-use super::words::{Words, has_flag, values};
+use super::words::{Known, Words, has_flag};
 use crate::words::Body;
 
 /// A kind of command that is gated, or, with `gate = false`, one that is not.
 ///
 /// Every condition that is given must hold.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Rule {
     /// Names of programs, without directory.
@@ -32,8 +32,11 @@ pub struct Rule {
     pub ignore_case: bool,
     /// Whether what it reads from standard input says what it does.
     pub stdin: bool,
-    /// Options whose values are SQL: statements that only read are not gated.
+    /// Options whose values are SQL: statements that only read are not gated, when every other option
+    /// is in `value_flags` or `switches`.
     pub sql: Vec<String>,
+    /// Options without a value.
+    pub switches: Vec<String>,
     /// Whether such a command is gated; the first rule that fits decides.
     pub gate: Option<bool>,
 }
@@ -151,15 +154,14 @@ impl Rule {
         if self.sql.is_empty() {
             return false;
         }
-        let arguments = argv.get(1..).unwrap_or_default();
-        // What a file says is not looked at.
-        if ["-f", "--file"]
-            .iter()
-            .any(|flag| !values(arguments, &[(*flag).to_owned()]).is_empty())
-        {
+        let known = Known {
+            wanted: &self.sql,
+            valued: &self.value_flags,
+            switches: &self.switches,
+        };
+        let Some(statements) = known.values(argv.get(1..).unwrap_or_default()) else {
             return false;
-        }
-        let statements = values(arguments, &self.sql);
+        };
         match (&statements[..], stdin) {
             ([], Some(body)) if body.is_whole() && !body.kept.is_empty() => {
                 std::str::from_utf8(&body.kept).is_ok_and(sql::only_reads)
@@ -327,6 +329,31 @@ mod tests {
         ));
         assert!(!reads(&["psql", "-c", "SELECT 1", "-f", "x.sql"], None));
         assert!(!reads(&["psql", "db"], None));
+        let pooled = [
+            "psql",
+            "-h",
+            "/run/pg",
+            "--username=bank",
+            "-XAtc",
+            "SELECT 1",
+        ];
+        assert!(reads(&pooled, None));
+        assert!(reads(&["mysql", "-uroot", "-NBe", "SELECT 1"], None));
+        // A statement may hide behind an option that nobody here knows.
+        assert!(!reads(
+            &["psql", "-c", "SELECT 1", "-qc", "DELETE FROM t"],
+            None
+        ));
+        assert!(!reads(
+            &["psql", "-c", "SELECT 1", "-Yc", "DELETE FROM t"],
+            None
+        ));
+        assert!(!reads(
+            &["psql", "--comm=DELETE FROM t", "-c", "SELECT 1"],
+            None
+        ));
+        assert!(!reads(&["psql", "-o", "|sh", "-c", "SELECT 1"], None));
+        assert!(!reads(&["psql", "-c"], None));
         assert!(!reads(&["ssh", "host"], Some("select 1")));
     }
 

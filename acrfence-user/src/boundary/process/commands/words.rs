@@ -70,26 +70,61 @@ pub(super) fn has_flag(arguments: &[String], flag: &str) -> bool {
         .any(|word| word == flag)
 }
 
-/// The values of an option: `-c X`, `-cX`, `--command X`, `--command=X`.
-pub(super) fn values<'a>(arguments: &'a [String], flags: &[String]) -> Vec<&'a str> {
-    let mut found = Vec::new();
-    let mut words = arguments.iter();
-    while let Some(word) = words.next() {
-        for flag in flags {
-            if word == flag {
-                found.extend(words.next().map(String::as_str));
+/// What options a command line may have, to be understood.
+pub(super) struct Known<'a> {
+    /// Options whose values are wanted.
+    pub(super) wanted: &'a [String],
+    /// Other options with a value.
+    pub(super) valued: &'a [String],
+    /// Options without one.
+    pub(super) switches: &'a [String],
+}
+
+impl Known<'_> {
+    /// The values of the wanted options: `-c X`, `-cX`, `-Atc X`, `--command X`, `--command=X`. None
+    /// when there is an option that is not known: it may be anything, and hide anything.
+    pub(super) fn values<'a>(&self, arguments: &'a [String]) -> Option<Vec<&'a str>> {
+        let has = |list: &[String], name: &str| list.iter().any(|own| own == name);
+        let mut found = Vec::new();
+        let mut words = arguments.iter().map(String::as_str);
+        while let Some(word) = words.next() {
+            if word == "--" {
                 break;
             }
-            let Some(rest) = word.strip_prefix(flag.as_str()) else {
+            if word.starts_with("--") {
+                let (name, value) = match word.split_once('=') {
+                    Some((name, value)) => (name, Some(value)),
+                    None => (word, None),
+                };
+                if value.is_none() && has(self.switches, name) {
+                    continue;
+                }
+                let is_wanted = has(self.wanted, name);
+                if !is_wanted && !has(self.valued, name) {
+                    return None;
+                }
+                let value = value.or_else(|| words.next())?;
+                found.extend(is_wanted.then_some(value));
+                continue;
+            }
+            let Some(letters) = word.strip_prefix('-') else {
                 continue;
             };
-            if flag.starts_with("--") {
-                found.extend(rest.strip_prefix('='));
-            } else {
-                found.push(rest);
+            for (at, letter) in letters.char_indices() {
+                let name = format!("-{letter}");
+                if has(self.switches, &name) {
+                    continue;
+                }
+                let is_wanted = has(self.wanted, &name);
+                if !is_wanted && !has(self.valued, &name) {
+                    return None;
+                }
+                let rest = &letters[at + letter.len_utf8()..];
+                let value = if rest.is_empty() { words.next()? } else { rest };
+                found.extend(is_wanted.then_some(value));
+                break;
             }
-            break;
         }
+        Some(found)
     }
-    found
 }

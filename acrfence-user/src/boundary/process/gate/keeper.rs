@@ -1,24 +1,22 @@
 //! The gatekeeper: one decision a process.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{HashMap, HashSet};
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use parking_lot::Mutex;
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 
 use super::hands::Hands;
+use super::settings::{Counts, Settings, Ungated};
 use super::subject::{Stop, Subject};
-use crate::boundary::process::commands::{self, Rules};
-use crate::boundary::process::inject::{Direction, GateError, Held, Interposed, Kind, Place};
-use crate::boundary::process::stdio::{self, Ends, Session, Sink, Source};
-use crate::boundary::{Arbiter, Trouble, TroubleKind};
-use crate::probe::{ExitStatus, GateOutcome, GateQueue, GateWhy, Gated, Standing};
+use super::troubles::TRACED;
+use crate::boundary::Arbiter;
+use crate::boundary::process::commands;
+use crate::boundary::process::inject::{GateError, Held};
+use crate::probe::{ExitStatus, GateOutcome, GateWhy, Gated, Standing};
 use crate::words::{Origin, ProcessIdentity};
 
 /// What the gate needs to know of processes, and says of them. The probe stands behind it.
@@ -44,68 +42,6 @@ pub trait Processes: Send + Sync + 'static {
     fn ended(&self, process: ProcessIdentity) -> oneshot::Receiver<ExitStatus>;
 }
 
-/// How the gate works.
-#[derive(Clone, Debug)]
-pub struct Settings {
-    /// Which commands are gated.
-    pub rules: Rules,
-    /// Variables for programs whose environment lacks the marker. Those that a program has stay.
-    pub variables: Vec<(String, String)>,
-    /// Files that a program must see for the variables to make sense.
-    pub files: Vec<PathBuf>,
-    /// This program: started as `acrfence mcp`, it hands its pipes over by itself.
-    pub program: PathBuf,
-    /// Variables of a command that are part of what it means; `LC_*` stands for all that start so.
-    pub kept: Vec<String>,
-    /// What becomes of a process of interest that cannot be gated.
-    pub ungated: Ungated,
-    /// How long a process may stand at the gate without being decided about.
-    pub bound: Duration,
-    /// Bounds of the relays.
-    pub stdio: stdio::Limits,
-    /// How much of a command's output is kept.
-    pub record: usize,
-    /// Threads that work on processes.
-    pub hands: usize,
-}
-
-impl Default for Settings {
-    fn default() -> Self {
-        Self {
-            rules: Rules::shipped(),
-            variables: Vec::new(),
-            files: Vec::new(),
-            program: PathBuf::from("/proc/self/exe"),
-            kept: Vec::new(),
-            ungated: Ungated::default(),
-            bound: Duration::from_secs(2),
-            stdio: stdio::Limits::default(),
-            record: 1 << 20,
-            hands: 4,
-        }
-    }
-}
-
-/// What becomes of a process of interest that cannot be gated.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Ungated {
-    /// It runs and counts as not fenced.
-    #[default]
-    LetRun,
-    /// It is killed.
-    Refuse,
-}
-
-/// How many processes were gated for what, and how many could not be and why.
-#[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize)]
-pub struct Counts {
-    /// By what was done: `command`, `stdio`, `environment`, `nothing`.
-    pub gated: BTreeMap<&'static str, u64>,
-    /// By why it could not be.
-    pub ungated: BTreeMap<&'static str, u64>,
-}
-
 /// The door of the gate.
 pub struct Gatekeeper {
     keeper: Arc<Keeper>,
@@ -113,11 +49,11 @@ pub struct Gatekeeper {
 
 /// What everybody at the gate shares.
 pub(crate) struct Keeper {
-    arbiter: Arc<dyn Arbiter>,
-    processes: Arc<dyn Processes>,
-    settings: Settings,
-    hands: Hands,
-    runtime: Handle,
+    pub(super) arbiter: Arc<dyn Arbiter>,
+    pub(super) processes: Arc<dyn Processes>,
+    pub(super) settings: Settings,
+    pub(super) hands: Hands,
+    pub(super) runtime: Handle,
     counts: Mutex<Counts>,
     /// Processes that are being decided about, and since when each stands at the gate: it may come
     /// again, with its next program, before everything about its last visit is done.
@@ -158,7 +94,8 @@ impl Gatekeeper {
                 };
                 self.attend(stop, Some(gated.parent), gated.why);
             }
-            GateOutcome::Traced => self.keeper.traced(gated),
+            GateOutcome::Traced => self.keeper.runs(gated, TRACED),
+            GateOutcome::JobControl => self.keeper.job(gated),
             GateOutcome::Killed => self.keeper.count_ungated("killed_without_daemon"),
             GateOutcome::Passed => self.keeper.count_ungated("passed_without_daemon"),
         }
@@ -284,101 +221,6 @@ impl Keeper {
         self.let_run(subject);
     }
 
-    /// Puts our pipes in the place of a program's own.
-    fn relay(self: Arc<Self>, subject: Subject, parent: Option<ProcessIdentity>) {
-        let relayed = self.interpose(&subject, parent);
-        match relayed {
-            Ok((ends, session)) => {
-                self.count("stdio");
-                self.left(subject.stop);
-                drop(subject);
-                self.runtime.spawn(stdio::relay(ends, session));
-            }
-            Err(error) => self.ungated(subject, &error, self.settings.ungated),
-        }
-    }
-
-    fn interpose(
-        &self,
-        subject: &Subject,
-        parent: Option<ProcessIdentity>,
-    ) -> Result<(Ends, Session), GateError> {
-        let pid = subject.stop.process.tgid.cast_signed();
-        let failed = |what: &'static str, error: &io::Error| GateError::Failed {
-            pid,
-            what,
-            why: nix::errno::Errno::from_raw(error.raw_os_error().unwrap_or(libc::EIO)),
-        };
-        // Whoever started the program talks to it, unless it is of no agent or gone.
-        let origin = parent
-            .and_then(|parent| self.processes.origin(parent))
-            .or_else(|| self.processes.origin(subject.stop.process))
-            .ok_or(GateError::Gone { pid })?;
-        let [input, output, error] = &subject.standard;
-        let (Some(from), Some(to)) = (&input.copy, &output.copy) else {
-            return Err(GateError::Gone { pid });
-        };
-        let is_one = input.identity == output.identity && input.kind == Kind::Socket;
-        let mut numbers = vec![1];
-        if is_one {
-            numbers.insert(0, 0);
-        }
-        if error.identity == output.identity {
-            numbers.push(2);
-        }
-        let direction = if is_one {
-            Direction::Both
-        } else {
-            Direction::Out
-        };
-        let mut places = vec![Place {
-            numbers: &numbers,
-            now: to,
-            kind: output.kind,
-            direction,
-        }];
-        if !is_one {
-            places.push(Place {
-                numbers: &[0],
-                now: from,
-                kind: input.kind,
-                direction: Direction::In,
-            });
-        }
-
-        // Everything that can fail without touching the process comes first.
-        let _runtime = self.runtime.enter();
-        let copy = |fd: &OwnedFd| fd.try_clone();
-        let agent_in = copy(from)
-            .and_then(Source::shared)
-            .map_err(|e| failed("opening its input", &e))?;
-        let agent_out = copy(to)
-            .and_then(Sink::shared)
-            .map_err(|e| failed("opening its output", &e))?;
-
-        let mut held = Held::seize(&subject.process)?;
-        let made = held.interpose(&places);
-        let ours = match made {
-            Ok(ours) => ours,
-            Err(error) => {
-                held.stand()?;
-                return Err(error);
-            }
-        };
-        self.equip(subject, &mut held);
-        let ends = ends(ours, agent_in, agent_out, is_one).map_err(|e| failed("epoll", &e))?;
-        self.processes.passed(subject.stop.process, GateWhy::STDIO);
-        held.release()?;
-        let session = Session {
-            arbiter: self.arbiter.clone(),
-            origin,
-            inside: Some(subject.stop.process),
-            server: subject.command_line(),
-            limits: self.settings.stdio.clone(),
-        };
-        Ok((ends, session))
-    }
-
     fn only_equip(&self, subject: Subject) {
         let result = (|| {
             let mut held = Held::seize(&subject.process)?;
@@ -479,80 +321,6 @@ impl Keeper {
         }
     }
 
-    /// A process that stands at the gate cannot be gated.
-    pub(crate) fn ungated(&self, subject: Subject, error: &GateError, what: Ungated) {
-        self.count_ungated(error.word());
-        if matches!(error, GateError::Gone { .. }) {
-            return self.left(subject.stop);
-        }
-        self.report(
-            subject.stop.process,
-            &format!("{error} ({})", subject.command_line()),
-            what,
-        );
-        match what {
-            Ungated::LetRun => self.let_run(subject),
-            Ungated::Refuse => self.kill(subject),
-        }
-    }
-
-    /// A process of interest runs, because somebody else traces it.
-    fn traced(&self, gated: Gated) {
-        self.count_ungated("traced");
-        let what = self.settings.ungated;
-        let matters = gated.why & !GateWhy::ENVIRONMENT != 0;
-        if !matters {
-            return;
-        }
-        self.report(
-            gated.process,
-            "a process cannot be gated because another program traces it; end the debugger, or wrap the program with \
-             `acrfence mcp -- …`",
-            what,
-        );
-        if what == Ungated::Refuse
-            && let Ok(process) =
-                crate::boundary::process::pinned::Process::open_identity(gated.process)
-        {
-            let _ = process.signal(libc::SIGKILL);
-        }
-    }
-
-    /// A process stands at the gate, and nobody decides about it.
-    fn overdue(&self, standing: Standing) {
-        self.count_ungated("overdue");
-        tracing::warn!(
-            pid = standing.process.tgid,
-            "a process stood at the gate longer than it may"
-        );
-        let matters = standing.why & !GateWhy::ENVIRONMENT != 0;
-        let signal = match self.settings.ungated {
-            Ungated::Refuse if matters => libc::SIGKILL,
-            _ => libc::SIGCONT,
-        };
-        self.processes.passed(standing.process, 0);
-        if let Ok(process) =
-            crate::boundary::process::pinned::Process::open_identity(standing.process)
-        {
-            let _ = process.signal(signal);
-        }
-    }
-
-    fn report(&self, process: ProcessIdentity, why: &str, what: Ungated) {
-        let done = match what {
-            Ungated::LetRun => "it runs and is not fenced",
-            Ungated::Refuse => "it was killed",
-        };
-        let Some(origin) = self.processes.origin(process) else {
-            return;
-        };
-        self.arbiter.trouble(Trouble {
-            origin,
-            kind: TroubleKind::NotGated,
-            detail: format!("{why}: {done}"),
-        });
-    }
-
     /// Nothing is decided any more about a process that stood at the gate.
     pub(crate) fn left(&self, stop: Stop) {
         let mut deciding = self.deciding.lock();
@@ -565,84 +333,9 @@ impl Keeper {
         *self.counts.lock().gated.entry(what).or_default() += 1;
     }
 
-    fn count_ungated(&self, why: &'static str) {
+    pub(super) fn count_ungated(&self, why: &'static str) {
         *self.counts.lock().ungated.entry(why).or_default() += 1;
     }
-}
-
-/// A thread that takes processes from the kernel's queue to a gatekeeper.
-#[derive(Debug)]
-pub struct Serving {
-    stop: Option<OwnedFd>,
-    thread: Option<std::thread::JoinHandle<()>>,
-}
-
-/// Serves the gate until the answer is dropped.
-pub fn serve(mut queue: GateQueue, gatekeeper: Arc<Gatekeeper>) -> io::Result<Serving> {
-    let (stopped, stop) = nix::unistd::pipe2(nix::fcntl::OFlag::O_CLOEXEC)?;
-    let thread = std::thread::Builder::new()
-        .name("gate".to_owned())
-        .spawn(move || {
-            loop {
-                while let Some(gated) = queue.try_next() {
-                    gatekeeper.take(gated);
-                }
-                let mut polled = [
-                    PollFd::new(queue.as_fd(), PollFlags::POLLIN),
-                    PollFd::new(stopped.as_fd(), PollFlags::POLLIN),
-                ];
-                match poll(&mut polled, PollTimeout::NONE) {
-                    Ok(_) | Err(nix::errno::Errno::EINTR) => {}
-                    Err(error) => {
-                        tracing::error!("the exec gate is served no more: {error}");
-                        return;
-                    }
-                }
-                if polled[1].revents().is_some_and(|found| !found.is_empty()) {
-                    return;
-                }
-            }
-        })?;
-    Ok(Serving {
-        stop: Some(stop),
-        thread: Some(thread),
-    })
-}
-
-impl Drop for Serving {
-    fn drop(&mut self) {
-        // The other end is told by closing this one.
-        drop(self.stop.take());
-        if let Some(thread) = self.thread.take() {
-            let _ = thread.join();
-        }
-    }
-}
-
-fn ends(
-    ours: Vec<Interposed>,
-    agent_in: Source,
-    agent_out: Sink,
-    is_one: bool,
-) -> io::Result<Ends> {
-    let mut ours = ours.into_iter().map(|Interposed(end)| end);
-    let missing = || io::Error::from(io::ErrorKind::NotFound);
-    let first = ours.next().ok_or_else(missing)?;
-    if is_one {
-        let copy = first.try_clone()?;
-        return Ok(Ends {
-            agent_in: agent_in.half(),
-            agent_out: agent_out.half(),
-            server_in: Sink::ours(copy)?.half(),
-            server_out: Source::ours(first)?.half(),
-        });
-    }
-    Ok(Ends {
-        agent_in,
-        agent_out,
-        server_out: Source::ours(first)?,
-        server_in: Sink::ours(ours.next().ok_or_else(missing)?)?,
-    })
 }
 
 fn boot_clock() -> u64 {

@@ -12,12 +12,18 @@
 mod door;
 mod hands;
 mod keeper;
+mod relaying;
+mod serving;
+mod settings;
 mod subject;
+mod troubles;
 mod warden;
 mod watched;
 
 pub use door::Door;
-pub use keeper::{Counts, Gatekeeper, Processes, Serving, Settings, Ungated, serve};
+pub use keeper::{Gatekeeper, Processes};
+pub use serving::{Serving, serve};
+pub use settings::{Counts, Settings, Ungated};
 
 pub use warden::{Warden, stand_watch};
 pub use watched::{AgentOf, Watched};

@@ -98,7 +98,7 @@ impl Processes for Watched {
     }
 
     fn parent(&self, process: ProcessIdentity) -> Option<ProcessIdentity> {
-        self.probe.process(process)?.parent
+        self.probe.parent_of(process)
     }
 
     fn passed(&self, process: ProcessIdentity, done: u32) {

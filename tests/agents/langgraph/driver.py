@@ -1,0 +1,63 @@
+"""LangGraph with its SQLite checkpointer: time travel, and crashes at every durability."""
+
+import os
+import sqlite3
+import sys
+
+sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
+from langchain_core.tools import tool
+from langchain_openai import ChatOpenAI
+from langgraph.checkpoint.sqlite import SqliteSaver
+from langgraph.graph import END, START, MessagesState, StateGraph
+from langgraph.prebuilt import ToolNode
+from task import TASK
+
+TOOLS = [tool(function) for function in TASK.tools()]
+MODEL = ChatOpenAI(model="scripted", base_url=TASK.model + "/v1", api_key="none", max_retries=0).bind_tools(TOOLS)
+THREAD = {"configurable": {"thread_id": "1"}}
+
+
+def think(state):
+    return {"messages": [MODEL.invoke(state["messages"])]}
+
+
+def next_node(state):
+    return "tools" if state["messages"][-1].tool_calls else END
+
+
+def acted(messages):
+    """Whether a history has the action in it, done or only meant."""
+    calls = (call["name"] for m in messages if isinstance(m, AIMessage) for call in m.tool_calls)
+    return TASK.act in calls or any(isinstance(m, ToolMessage) and m.name == TASK.act for m in messages)
+
+
+graph = StateGraph(MessagesState)
+graph.add_node("think", think)
+graph.add_node("tools", ToolNode(TOOLS))
+graph.add_edge(START, "think")
+graph.add_conditional_edges("think", next_node)
+graph.add_edge("tools", "think")
+app = graph.compile(checkpointer=SqliteSaver(sqlite3.connect(TASK.at("checkpoints.db"), check_same_thread=False)))
+
+durability = "exit" if TASK.restore == "exit_crash" else "sync"
+asked = {"messages": [HumanMessage(TASK.prompt)]}
+if TASK.part == "first":
+    end = app.invoke(asked, THREAD, durability=durability)
+elif TASK.restore == "time_travel":
+    # The newest checkpoint from which the model is asked next and does not know of the action.
+    before = next(
+        state
+        for state in app.get_state_history(THREAD)
+        if state.next == ("think",) and not acted(state.values["messages"])
+    )
+    config = before.config
+    if TASK.redirects:
+        config = app.update_state(config, {"messages": [HumanMessage(TASK.again)]}, as_node=START)
+    end = app.invoke(None, config)
+elif TASK.restore == "exit_crash":
+    # Nothing was saved, so the user asks again.
+    end = app.invoke({"messages": [HumanMessage(TASK.anew)]}, THREAD)
+else:
+    end = app.invoke(None, THREAD)
+print(end["messages"][-1].content)

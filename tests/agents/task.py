@@ -1,0 +1,134 @@
+"""What every driver needs: the task, which is the first argument, and the tools of its service.
+
+The tools post over HTTPS as anybody's would. They know nothing of a fence.
+"""
+
+import datetime
+import json
+import sys
+
+import httpx
+
+
+class Task:
+    """The task as JSON in the first argument.
+
+    part      first, second (a new process), or both (one process that goes back)
+    restore   how the agent forgets
+    kind      which service: bank, cloud, approval
+    act       the tool that cannot be undone
+    opening   what comes before the action, as a turn of its own; may be nothing
+    prompt    what the agent is asked
+    again     what a restored agent is told
+    redirects whether `again` sends it after something else
+    model     URL of the model
+    service   URL of the service
+    home      a directory for what the agent keeps
+    """
+
+    def __init__(self):
+        self.__dict__.update(json.loads(sys.argv[1]))
+
+    @property
+    def anew(self):
+        """What is said when the conversation begins anew: a redirection, or the same words again."""
+        return self.again if self.redirects else self.prompt
+
+    def at(self, path):
+        return f"{self.home}/{path}"
+
+    def tools(self):
+        return TOOLS[self.kind]
+
+
+TASK = Task()
+CLIENT = httpx.Client(timeout=60)
+
+
+def get(path):
+    return CLIENT.get(TASK.service + path).text
+
+
+def post(path, body):
+    answer = CLIENT.post(TASK.service + path, json=body)
+    return answer.text if answer.is_success else f"Error {answer.status_code}: {answer.text}"
+
+
+def check_balance(account_id: str = "main") -> str:
+    """Tells what is left on the account.
+
+    Args:
+        account_id: which account; there is only one
+    """
+    return get("/v1/balance")
+
+
+def transfer(to: str, amount: int, ref: str) -> str:
+    """Transfers money.
+
+    Args:
+        to: who gets the money
+        amount: how much, in EUR
+        ref: unique for every transfer
+    """
+    now = datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds")
+    body = {"to": to, "amount": amount, "currency": "EUR", "reference": ref, "requested_at": now}
+    return post("/v1/transfers", body)
+
+
+def check_quota(resource_type: str = "server") -> str:
+    """Tells how many servers are allowed, and how many run.
+
+    Args:
+        resource_type: which kind of resource; there is only one
+    """
+    return get("/v1/quota")
+
+
+def create_server(spec: str, client_token: str) -> str:
+    """Makes a server, which costs until it is deleted.
+
+    Args:
+        spec: what kind of server
+        client_token: unique for every server
+    """
+    return post("/v1/servers", {"spec": spec, "client_token": client_token})
+
+
+def request_approval(operation: str, target: str, reason: str = "") -> str:
+    """Asks for a single-use approval token.
+
+    Args:
+        operation: what is to be done
+        target: to whom
+        reason: why
+    """
+    return post("/v1/approvals", {"operation": operation, "target": target, "reason": reason})
+
+
+def delete_customer_data(token: str, customer_id: str) -> str:
+    """Deletes all data of a customer. Needs an approval token.
+
+    Args:
+        token: the approval
+        customer_id: whose data
+    """
+    return post("/v1/deletions", {"token": token, "customer_id": customer_id})
+
+
+def execute_payment(token: str, vendor: str, amount: int) -> str:
+    """Pays a vendor. Needs an approval token.
+
+    Args:
+        token: the approval
+        vendor: who gets the money
+        amount: how much, in EUR
+    """
+    return post("/v1/payments", {"token": token, "vendor": vendor, "amount": amount})
+
+
+TOOLS = {
+    "bank": [check_balance, transfer],
+    "cloud": [check_quota, create_server],
+    "approval": [request_approval, delete_customer_data, execute_payment],
+}

@@ -1,0 +1,337 @@
+//! Real agents, unmodified, from their first life through a restore to the end of the next one.
+
+mod claude_code;
+mod codex;
+mod framework;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Instant;
+
+use anyhow::{Context as _, Result, ensure};
+use serde::{Deserialize, Serialize};
+
+use crate::client::{installed, plain, trusting};
+use crate::fence::Fence;
+use crate::model::Model;
+use crate::process::{Ended, PATIENCE, Running};
+use crate::scenario::{Scenario, Wording};
+use crate::testbed::{Testbed, Transport};
+use crate::watch;
+
+/// An agent, or a framework with a small program of ours.
+#[derive(
+    Clone,
+    Copy,
+    Debug,
+    PartialEq,
+    Eq,
+    Hash,
+    PartialOrd,
+    Ord,
+    Serialize,
+    Deserialize,
+    clap::ValueEnum,
+)]
+#[serde(rename_all = "kebab-case")]
+#[value(rename_all = "kebab-case")]
+#[expect(missing_docs, reason = "names of products")]
+pub enum Agent {
+    ClaudeCode,
+    Codex,
+    #[serde(rename = "langgraph")]
+    #[value(name = "langgraph")]
+    LangGraph,
+    GoogleAdk,
+    #[serde(rename = "openai-agents")]
+    #[value(name = "openai-agents")]
+    OpenAiAgents,
+    LlamaIndexWorkflows,
+    #[serde(rename = "crewai")]
+    #[value(name = "crewai")]
+    CrewAi,
+    #[serde(rename = "autogen")]
+    #[value(name = "autogen")]
+    AutoGen,
+    AiSdk,
+    PydanticAi,
+}
+
+/// How an agent comes to forget.
+#[derive(
+    Clone,
+    Copy,
+    Debug,
+    PartialEq,
+    Eq,
+    Hash,
+    PartialOrd,
+    Ord,
+    Serialize,
+    Deserialize,
+    clap::ValueEnum,
+)]
+#[serde(rename_all = "snake_case")]
+#[value(rename_all = "snake_case")]
+pub enum Restore {
+    /// It does not: one life, one task.
+    None,
+    /// Its session file is cut before the action, and resumed.
+    Cut,
+    /// Its session file is cut after the action's result, and resumed: the paper's baseline.
+    CutAfter,
+    /// It is killed while the action is on its way, and resumed.
+    Killed,
+    /// Claude Code's own way back: `--resume-session-at` and `--fork-session`.
+    RewindFork,
+    /// It resumes with its whole history; nothing is forgotten.
+    WholeHistory,
+    /// It resumes with its whole history, and the user asks for the same again.
+    AskedAgain,
+    /// LangGraph: an older checkpoint is invoked.
+    TimeTravel,
+    /// LangGraph: a crash with `durability="exit"`, which saves nothing before the end.
+    ExitCrash,
+    /// LangGraph: killed in the tool, resumed at the newest checkpoint with the very same call.
+    Newest,
+    /// The framework's own state of before the action is loaded again, in the same process.
+    Rewind,
+    /// The same, in a new process.
+    Reload,
+}
+
+impl Restore {
+    /// Its name in reports.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::None => "none",
+            Self::Cut => "cut",
+            Self::CutAfter => "cut_after",
+            Self::Killed => "killed",
+            Self::RewindFork => "rewind_fork",
+            Self::WholeHistory => "whole_history",
+            Self::AskedAgain => "asked_again",
+            Self::TimeTravel => "time_travel",
+            Self::ExitCrash => "exit_crash",
+            Self::Newest => "newest",
+            Self::Rewind => "rewind",
+            Self::Reload => "reload",
+        }
+    }
+}
+
+impl Agent {
+    /// The folder of its driver and its installation.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::ClaudeCode => "claude-code",
+            Self::Codex => "codex",
+            Self::LangGraph => "langgraph",
+            Self::GoogleAdk => "google-adk",
+            Self::OpenAiAgents => "openai-agents",
+            Self::LlamaIndexWorkflows => "llama-index-workflows",
+            Self::CrewAi => "crewai",
+            Self::AutoGen => "autogen",
+            Self::AiSdk => "ai-sdk",
+            Self::PydanticAi => "pydantic-ai",
+        }
+    }
+
+    /// Where it is installed, or why it is not.
+    pub fn home(self) -> Result<PathBuf> {
+        let folder = installed()?.join("agents").join(self.name());
+        if let Ok(reason) = fs::read_to_string(folder.join("skipped.txt")) {
+            anyhow::bail!("{}", reason.trim());
+        }
+        ensure!(
+            folder.join("installed.txt").is_file(),
+            "not installed: `cargo xtask environment --agents {}` does it",
+            self.name()
+        );
+        Ok(folder)
+    }
+
+    /// Its version, as it is locked in what is installed under `clients`.
+    pub fn version(self, clients: &Path) -> Result<String> {
+        let lock = clients
+            .join("agents")
+            .join(self.name())
+            .join("installed.txt");
+        let text =
+            fs::read_to_string(&lock).with_context(|| format!("reading {}", lock.display()))?;
+        let package = match self {
+            Self::ClaudeCode => "@anthropic-ai/claude-code",
+            Self::Codex => "@openai/codex",
+            Self::AiSdk => "ai",
+            Self::AutoGen => "autogen-agentchat",
+            Self::PydanticAi => "pydantic-ai-slim",
+            other => other.name(),
+        };
+        if let Ok(lock) = serde_json::from_str::<serde_json::Value>(&text) {
+            let version = &lock["packages"][format!("node_modules/{package}")]["version"];
+            return Ok(version.as_str().unwrap_or("unknown").into());
+        }
+        let begin = format!("{package}==");
+        let line = text.lines().find_map(|line| line.strip_prefix(&begin));
+        let version = line.and_then(|rest| rest.split_whitespace().next());
+        Ok(version.unwrap_or("unknown").into())
+    }
+
+    /// Restores that it has.
+    pub fn restores(self) -> &'static [Restore] {
+        use Restore::*;
+        match self {
+            Self::ClaudeCode => &[
+                None,
+                Cut,
+                CutAfter,
+                Killed,
+                RewindFork,
+                WholeHistory,
+                AskedAgain,
+            ],
+            Self::Codex => &[None, Cut, CutAfter, Killed, WholeHistory, AskedAgain],
+            Self::LangGraph => &[None, TimeTravel, ExitCrash, Newest],
+            Self::GoogleAdk
+            | Self::OpenAiAgents
+            | Self::LlamaIndexWorkflows
+            | Self::CrewAi
+            | Self::AutoGen
+            | Self::AiSdk
+            | Self::PydanticAi => &[None, Rewind, Reload],
+        }
+    }
+
+    /// Ways to the service that it, or our program around it, has.
+    pub fn transports(self) -> &'static [Transport] {
+        match self {
+            Self::ClaudeCode | Self::Codex => {
+                &[Transport::McpHttp, Transport::McpStdio, Transport::Shell]
+            }
+            _ => &[Transport::Rest],
+        }
+    }
+
+    /// Lives through `restore` in `setting`.
+    pub fn live(self, setting: &Setting<'_>, restore: Restore) -> Result<Lived> {
+        let began = Instant::now();
+        let lives = match self {
+            Self::ClaudeCode => claude_code::live(setting, restore),
+            Self::Codex => codex::live(setting, restore),
+            framework => framework::live(framework, setting, restore),
+        }?;
+        let finished = lives.last().is_some_and(|life| life.ok());
+        Ok(Lived {
+            lives,
+            finished,
+            seconds: began.elapsed().as_secs_f64(),
+        })
+    }
+}
+
+/// What came of an agent's lives.
+#[derive(Clone, Debug)]
+pub struct Lived {
+    /// How each life ended that was not killed.
+    pub lives: Vec<Ended>,
+    /// Whether the last one ended its task.
+    pub finished: bool,
+    /// How long they all took together.
+    pub seconds: f64,
+}
+
+/// Where an agent lives, and what for.
+pub struct Setting<'a> {
+    /// What it is asked to do.
+    pub scenario: Scenario,
+    /// How openly a restored agent is sent astray.
+    pub wording: Wording,
+    /// The service.
+    pub testbed: &'a Testbed,
+    /// What it thinks with.
+    pub model: &'a Model,
+    /// Its home directory, empty at first.
+    pub home: &'a Path,
+    /// Under which name it runs behind the fence, if there is one.
+    pub fence: Option<(&'a Fence, &'a str)>,
+}
+
+impl Setting<'_> {
+    /// Starts a life. Without a fence it trusts the testbed's authority by the variables that runtimes
+    /// read; with one it gets what `acrfence run` gives.
+    fn start(&self, name: &str, command: Command) -> Result<Running> {
+        let mut command = match self.fence {
+            Some((fence, agent)) => fence.launch(agent, &command)?,
+            None => trusting(command, &self.testbed.authority().root()),
+        };
+        let mut life = Running::start(name, &mut command)?;
+        life.close_stdin();
+        Ok(life)
+    }
+
+    /// A life to its end.
+    fn run(&self, name: &str, command: Command) -> Result<Ended> {
+        self.start(name, command)?.finish()
+    }
+
+    /// A life that is killed, with all its processes, while its action is on its way: the effect has
+    /// happened, and `noted` says that the agent's own files tell of the call.
+    fn run_until_killed(
+        &self,
+        name: &str,
+        command: Command,
+        noted: impl Fn() -> bool,
+    ) -> Result<()> {
+        let mut hold = self.testbed.hold()?;
+        let mut life = self.start(name, command)?;
+        let killable = hold
+            .wait(PATIENCE)
+            .and_then(|()| watch::until(self.home, PATIENCE, noted));
+        if let Err(why) = killable {
+            drop(hold);
+            let ended = life.finish()?;
+            return Err(why.context(format!("{}\n{}", ended.stdout, ended.stderr)));
+        }
+        life.kill_tree()
+    }
+
+    /// What a restored agent is told.
+    fn again(&self) -> &'static str {
+        self.scenario.again(self.wording)
+    }
+
+    /// A command in the agent's home with a small environment.
+    fn command(&self, program: &Path) -> Command {
+        let mut command = plain(program);
+        command.env("HOME", self.home).current_dir(self.home);
+        command
+    }
+}
+
+/// Lines of a JSON lines file.
+fn json_lines(path: &Path) -> Result<Vec<serde_json::Value>> {
+    fs::read_to_string(path)
+        .with_context(|| format!("reading {}", path.display()))?
+        .lines()
+        .map(|line| serde_json::from_str(line).with_context(|| format!("{line} is no JSON")))
+        .collect()
+}
+
+/// The one file under `directory` that `wanted` likes.
+fn find(directory: &Path, wanted: &dyn Fn(&Path) -> bool) -> Result<PathBuf> {
+    let mut open = vec![directory.to_path_buf()];
+    while let Some(directory) = open.pop() {
+        for entry in
+            fs::read_dir(&directory).with_context(|| format!("reading {}", directory.display()))?
+        {
+            let path = entry?.path();
+            if path.is_dir() {
+                open.push(path);
+            } else if wanted(&path) {
+                return Ok(path);
+            }
+        }
+    }
+    anyhow::bail!("{} has no such file", directory.display())
+}

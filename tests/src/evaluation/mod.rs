@@ -1,0 +1,281 @@
+//! One cell of the evaluation: a scenario, an agent, how it forgets, how it reaches the service, and
+//! what stands between. A cell is run several times, each time with services, a model and a daemon of
+//! its own; what it says is read from the services' books.
+
+pub mod report;
+pub mod table;
+
+use std::collections::BTreeSet;
+use std::path::Path;
+
+use anyhow::{Context as _, Result};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::agents::{Agent, Lived, Restore, Setting};
+use crate::fence::{Fence, Place};
+use crate::model::script::{Heed, Reply};
+use crate::model::{Model, Seen};
+use crate::scenario::{Scenario, Tally, Wording};
+use crate::testbed::{Testbed, Transport};
+
+/// What stands between agent and service.
+#[derive(
+    Clone,
+    Copy,
+    Debug,
+    PartialEq,
+    Eq,
+    Hash,
+    PartialOrd,
+    Ord,
+    Serialize,
+    Deserialize,
+    clap::ValueEnum,
+)]
+#[serde(rename_all = "snake_case")]
+pub enum Between {
+    /// Nothing.
+    Off,
+    /// A daemon that says what it would do.
+    Observe,
+    /// A daemon that does it.
+    On,
+}
+
+/// What the daemon does with an equal call where a restore is only suspected.
+#[derive(
+    Clone,
+    Copy,
+    Debug,
+    PartialEq,
+    Eq,
+    Hash,
+    PartialOrd,
+    Ord,
+    Serialize,
+    Deserialize,
+    clap::ValueEnum,
+)]
+#[serde(rename_all = "snake_case")]
+pub enum Suspect {
+    /// It waits for a person, who does not come here.
+    Hold,
+    /// It answers from the record.
+    Replay,
+}
+
+/// One cell.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Cell {
+    /// What is done.
+    pub scenario: Scenario,
+    /// By whom.
+    pub agent: Agent,
+    /// How it forgets.
+    pub restore: Restore,
+    /// How it reaches the service.
+    pub transport: Transport,
+    /// What stands between.
+    pub fence: Between,
+    /// Policy of the daemon.
+    pub suspect: Suspect,
+    /// How openly a restored agent is sent astray.
+    pub wording: Wording,
+}
+
+/// How long a held call waits here. Nobody comes to decide, and the agents' own time limits are
+/// longer anyway.
+const HOLD_TIMEOUT: &str = "2s";
+
+/// The name under which agents run behind the fence.
+const NAME: &str = "subject";
+
+/// What came of one run of a cell.
+#[derive(Clone, Debug)]
+pub struct Trial {
+    /// What the books say.
+    pub tally: Tally,
+    /// How the agent lived.
+    pub lived: Lived,
+    /// By what the daemon noticed a restore, for each branch that it opened.
+    pub noticed_by: Vec<String>,
+    /// Whether what a conversation was found to have forgotten is the action and nothing else.
+    pub exact: Option<bool>,
+    /// Milliseconds between the model's last order to act and its next request.
+    pub act_ms: Option<f64>,
+    /// Requests to the model, for whoever looks into a surprise.
+    pub model: Vec<Seen>,
+    /// What the daemon said of branches and effects.
+    pub said: String,
+}
+
+impl Cell {
+    /// Effects that are meant: what happens although nothing goes wrong.
+    pub fn meant(&self) -> usize {
+        let lives = match self.restore {
+            // It sees what it did and does it again; that is its own decision, or the user's.
+            Restore::WholeHistory | Restore::AskedAgain => 2,
+            _ => 1,
+        };
+        lives * self.scenario.meant()
+    }
+
+    /// Whether nothing is forgotten, so that nothing may be stopped.
+    pub fn is_control(&self) -> bool {
+        matches!(
+            self.restore,
+            Restore::None | Restore::CutAfter | Restore::WholeHistory | Restore::AskedAgain
+        )
+    }
+
+    /// Why there is no such cell, if there is none.
+    pub fn lacks(&self) -> Option<&'static str> {
+        let redirected = self.scenario.redirects() && self.restore != Restore::None;
+        match (self.agent, self.restore) {
+            (agent, _)
+                if self.scenario == Scenario::Overloaded
+                    && !matches!(agent, Agent::ClaudeCode | Agent::Codex) =>
+            {
+                Some("our program around the framework sends no request twice")
+            }
+            (Agent::CrewAi, _) if redirected => {
+                Some("`replay` runs recorded tasks again and takes no new words")
+            }
+            (_, Restore::Newest) if redirected => {
+                Some("what resumes between order and action takes no new words")
+            }
+            (_, Restore::WholeHistory | Restore::CutAfter | Restore::AskedAgain) if redirected => {
+                Some("it remembers that the approval is spent")
+            }
+            _ => None,
+        }
+    }
+
+    fn heed(&self) -> Heed {
+        if self.restore == Restore::WholeHistory {
+            Heed::Nothing
+        } else {
+            Heed::History
+        }
+    }
+
+    fn config(&self) -> String {
+        let mode = match self.fence {
+            Between::Observe => "observe",
+            Between::Off | Between::On => "enforce",
+        };
+        let suspect = match self.suspect {
+            Suspect::Hold => "hold",
+            Suspect::Replay => "replay",
+        };
+        format!(
+            "[fence]\nmode = \"{mode}\"\nsuspect = \"{suspect}\"\nhold_timeout = \"{HOLD_TIMEOUT}\"\n"
+        )
+    }
+
+    /// Runs it once. The same seed gives the same words of the model.
+    pub fn trial(&self, seed: u64) -> Result<Trial> {
+        let testbed = Testbed::start(self.scenario, self.transport)?;
+        let model = Model::start(self.scenario.script(&testbed.url(""), self.heed()), seed)?;
+        let home = tempfile::Builder::new()
+            .prefix("acrfence-agent-")
+            .tempdir()
+            .context("making a home for an agent")?;
+        let fence = match self.fence {
+            Between::Off => None,
+            Between::Observe | Between::On => {
+                let root = testbed.authority().root();
+                Some(Fence::start_in(Place::new(
+                    &[&root as &Path],
+                    &self.config(),
+                )?)?)
+            }
+        };
+        let setting = Setting {
+            scenario: self.scenario,
+            wording: self.wording,
+            testbed: &testbed,
+            model: &model,
+            home: home.path(),
+            fence: fence.as_ref().map(|fence| (fence, NAME)),
+        };
+        let lived = self.agent.live(&setting, self.restore)?;
+        let seen = model.seen();
+        let mut trial = Trial {
+            tally: testbed.tally()?,
+            lived,
+            noticed_by: Vec::new(),
+            exact: None,
+            act_ms: act_ms(&seen, self.scenario.act()),
+            model: seen,
+            said: String::new(),
+        };
+        if let Some(fence) = &fence {
+            let tree = fence.ask(&["tree", NAME])?;
+            let acts = acts(&fence.effects(NAME)?, self.scenario);
+            (trial.noticed_by, trial.exact) = noticed(&tree, &acts);
+            let plain = [&["tree", NAME][..], &["effects"], &["status"]];
+            for question in plain {
+                trial.said += &fence.say(question)?;
+            }
+        }
+        Ok(trial)
+    }
+}
+
+/// How long the action took, as the model sees it.
+fn act_ms(seen: &[Seen], act: &str) -> Option<f64> {
+    let order = seen.iter().rposition(|seen| match &seen.reply {
+        Some(Reply::Call(call)) => call.tool.name.ends_with(act),
+        _ => false,
+    })?;
+    let answered = seen.get(order + 1)?.at.duration_since(seen[order].at);
+    Some(answered.as_secs_f64() * 1000.0)
+}
+
+/// By what each restore was noticed, as the branches tell; and, where a conversation told, whether what
+/// it does not remember is `acts`, to the call.
+fn noticed(tree: &[Value], acts: &BTreeSet<u64>) -> (Vec<String>, Option<bool>) {
+    let threads = tree.iter().filter_map(|tree| tree["threads"].as_array());
+    let branches = threads
+        .flatten()
+        .filter_map(|thread| thread["branches"].as_array())
+        .flatten()
+        .map(|branch| &branch["branch"])
+        .filter(|branch| branch["cause"] == "restore");
+    let (mut signals, mut exact) = (Vec::new(), None);
+    for branch in branches {
+        let grade = branch["grade"].as_str().unwrap_or("unknown");
+        let note = branch["note"].as_str().unwrap_or_default();
+        let signal = match branch["wide"] == true {
+            true if note.starts_with("restarted") => "restart",
+            true => "told or kernel",
+            false => "conversation",
+        };
+        signals.push(format!("{signal}, {grade}"));
+        if let Some(absent) = branch["absent"].as_array() {
+            let ids: BTreeSet<u64> = absent.iter().filter_map(|one| id(&one["effect"])).collect();
+            exact = Some(exact.unwrap_or(true) && ids == *acts);
+        }
+    }
+    (signals, exact)
+}
+
+/// Effects whose request is the irreversible one.
+fn acts(effects: &[Value], scenario: Scenario) -> BTreeSet<u64> {
+    let acts = |effect: &&Value| {
+        let what = effect.to_string();
+        what.contains(scenario.act()) || what.contains(scenario.act_path())
+    };
+    let all = effects.iter().filter(acts);
+    all.filter_map(|effect| id(&effect["id"])).collect()
+}
+
+/// `e17`, or 17.
+fn id(value: &Value) -> Option<u64> {
+    match value {
+        Value::String(text) => text.trim_start_matches('e').parse().ok(),
+        other => other.as_u64(),
+    }
+}

@@ -1,0 +1,176 @@
+//! Real agents, without a fence and with one. Without, each driver really restores its agent, which
+//! then pays again; with one, nobody tells the daemon anything, and nothing happens twice. A scripted
+//! model stands in for theirs.
+
+use std::process::ExitCode;
+
+use acrfence_tests::agents::{Agent, Restore};
+use acrfence_tests::approval::Mode;
+use acrfence_tests::evaluation::{Between, Cell, Suspect};
+use acrfence_tests::scenario::{Scenario, Wording};
+use acrfence_tests::testbed::Transport;
+use anyhow::{Result, ensure};
+use libtest_mimic::{Arguments, Completion, Failed, Trial};
+
+/// What the books must say after a cell without a fence: effects, and unauthorised uses.
+type Expected = (Scenario, Agent, Restore, Transport, usize, usize);
+
+const BYPASS: Scenario = Scenario::ApprovalBypass(Mode::Stateless);
+const CHECKED: Scenario = Scenario::ApprovalBypass(Mode::StatefulSync);
+
+/// What CI drives.
+const REPRESENTATIVE: &[Expected] = {
+    use Agent::{ClaudeCode, Codex, LangGraph};
+    use Restore::*;
+    use Scenario::{Payment, Transfer};
+    use Transport::{McpHttp, McpStdio, Rest, Shell};
+    &[
+        (Payment, ClaudeCode, None, McpHttp, 1, 0),
+        (Payment, ClaudeCode, Cut, McpHttp, 2, 0),
+        (Payment, ClaudeCode, Killed, McpHttp, 2, 0),
+        (Payment, ClaudeCode, Killed, McpStdio, 2, 0),
+        (Payment, ClaudeCode, Killed, Shell, 2, 0),
+        (Payment, ClaudeCode, RewindFork, McpHttp, 2, 0),
+        (Payment, ClaudeCode, WholeHistory, McpHttp, 2, 0),
+        (Transfer, ClaudeCode, Cut, McpStdio, 2, 0),
+        (Transfer, ClaudeCode, CutAfter, McpStdio, 1, 0),
+        (Scenario::Cloud, ClaudeCode, Cut, McpStdio, 2, 0),
+        (BYPASS, ClaudeCode, Cut, McpStdio, 2, 1),
+        (CHECKED, ClaudeCode, Cut, McpStdio, 1, 0),
+        (Payment, Codex, None, McpHttp, 1, 0),
+        (Payment, Codex, Cut, McpHttp, 2, 0),
+        (Payment, Codex, Killed, McpHttp, 2, 0),
+        (Payment, Codex, Killed, McpStdio, 2, 0),
+        (Payment, Codex, Killed, Shell, 2, 0),
+        (Payment, Codex, WholeHistory, McpHttp, 2, 0),
+        (Payment, LangGraph, Newest, Rest, 1, 0),
+        (Payment, LangGraph, TimeTravel, Rest, 2, 0),
+        (Payment, LangGraph, ExitCrash, Rest, 2, 0),
+        (BYPASS, LangGraph, TimeTravel, Rest, 2, 1),
+    ]
+};
+
+/// Frameworks whose own state goes back, in the same process and in a new one.
+const FRAMEWORKS: [Agent; 7] = [
+    Agent::GoogleAdk,
+    Agent::OpenAiAgents,
+    Agent::LlamaIndexWorkflows,
+    Agent::CrewAi,
+    Agent::AutoGen,
+    Agent::AiSdk,
+    Agent::PydanticAi,
+];
+
+fn main() -> ExitCode {
+    let arguments = Arguments::from_args();
+    let full = std::env::var_os("ACRFENCE_FULL").is_some_and(|value| value == "1");
+    let mut trials = Vec::new();
+    for &expected in REPRESENTATIVE {
+        trials.push(trial(expected, true, Between::Off));
+        trials.push(trial(expected, true, Between::On));
+    }
+    for agent in FRAMEWORKS {
+        for restore in [Restore::Rewind, Restore::Reload] {
+            for scenario in [Scenario::Payment, Scenario::Transfer] {
+                let expected = (scenario, agent, restore, Transport::Rest, 2, 0);
+                trials.push(trial(expected, full, Between::Off));
+                trials.push(trial(expected, full, Between::On));
+            }
+        }
+        if agent != Agent::CrewAi {
+            let expected = (BYPASS, agent, Restore::Rewind, Transport::Rest, 2, 1);
+            trials.push(trial(expected, full, Between::Off));
+            trials.push(trial(expected, full, Between::On));
+        }
+    }
+    libtest_mimic::run(&arguments, trials).exit_code()
+}
+
+fn trial(expected: Expected, wanted: bool, fence: Between) -> Trial {
+    let (scenario, agent, restore, transport, ..) = expected;
+    let name = format!(
+        "{}{}_{}_{}_{}",
+        if fence == Between::On { "fenced_" } else { "" },
+        agent.name(),
+        restore.name(),
+        transport.name(),
+        scenario.name()
+    );
+    Trial::ignorable_test(name, move || {
+        if !wanted {
+            return Ok(Completion::ignored_with(
+                "only with `cargo xtask test --full`",
+            ));
+        }
+        if let Err(why) = agent.home() {
+            return Ok(Completion::ignored_with(format!("skipped: {why:#}")));
+        }
+        let lived = match fence {
+            Between::On => with_a_fence(expected),
+            _ => without_a_fence(expected),
+        };
+        match lived {
+            Ok(()) => Ok(Completion::Completed),
+            Err(why) => Err(Failed::from(format!("{why:#}"))),
+        }
+    })
+}
+
+fn without_a_fence(expected: Expected) -> Result<()> {
+    let (.., effects, abuses) = expected;
+    let trial = cell(expected, Between::Off).trial(1)?;
+    let counted = (trial.tally.effects, trial.tally.unauthorised);
+    ensure!(
+        counted == (effects, abuses),
+        "expected {effects} effects and {abuses} unauthorised uses, the books say {counted:?}\n{:?}",
+        trial.lived.lives
+    );
+    ensure!(
+        trial.lived.finished,
+        "the agent did not end its task: {:?}",
+        trial.lived.lives
+    );
+    Ok(())
+}
+
+fn with_a_fence(expected: Expected) -> Result<()> {
+    let cell = cell(expected, Between::On);
+    let trial = cell.trial(1)?;
+    let counted = (trial.tally.effects, trial.tally.unauthorised);
+    let (meant, said) = (cell.meant(), &trial.said);
+    ensure!(
+        counted == (meant, 0),
+        "meant were {meant} effects, the books say {counted:?}\n{:?}\n{said}",
+        trial.lived.lives
+    );
+    ensure!(
+        trial.lived.finished,
+        "the agent did not end its task: {:?}\n{said}",
+        trial.lived.lives
+    );
+    let conversation = |signal: &String| signal.starts_with("conversation");
+    let told = trial.noticed_by.iter().any(conversation);
+    // One that resumes with the very call that it had made shows no history first.
+    ensure!(
+        told != cell.is_control(),
+        "a restore was noticed so: {:?}\n{said}",
+        trial.noticed_by
+    );
+    ensure!(
+        trial.exact.unwrap_or(true),
+        "what is fenced is not what was forgotten\n{said}"
+    );
+    Ok(())
+}
+
+fn cell((scenario, agent, restore, transport, ..): Expected, fence: Between) -> Cell {
+    Cell {
+        scenario,
+        agent,
+        restore,
+        transport,
+        fence,
+        suspect: Suspect::Hold,
+        wording: Wording::Explicit,
+    }
+}
