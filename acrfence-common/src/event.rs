@@ -177,7 +177,8 @@ pub struct WriteEvent {
 pub struct RestoreEvent {
     /// The process; the agent is [`crate::NO_AGENT`] when it is not tracked.
     pub header: EventHeader,
-    /// The pid asked for, the `PR_SET_MM_…` field, or the repair mode.
+    /// The pid asked for, the `PR_SET_MM_…` field, the repair mode, the agent that was, or the pid that
+    /// is seized.
     pub argument: u64,
     /// A [`crate::Primitive`].
     pub primitive: u32,

@@ -99,7 +99,17 @@ pub struct Layout {
     pub unix_address_len: u32,
     /// `unix_address.name`
     pub unix_address_name: u32,
+    /// `task_struct.thread_pid`
+    pub task_thread_pid: u32,
+    /// `pid.level`
+    pub pid_level: u32,
+    /// `pid.numbers`
+    pub pid_numbers: u32,
+    /// `upid.nr`
+    pub upid_nr: u32,
+    /// Size of `upid`.
+    pub upid_size: u32,
 }
 
-no_padding!(Layout = 46 * 4);
+no_padding!(Layout = 51 * 4);
 plain!(Layout);

@@ -18,13 +18,13 @@ pub use gate::{GateConfig, GateEntry, GateEvent, GateOutcome, GateWhy, ProgramNa
 pub use layout::Layout;
 pub use table::{
     AgentLabel, Captures, Channel, Claim, ClientKey, Config, Counters, DropKey, DropReason,
-    Endpoint, Listener, Parentage, Primitive, SnapshotRow, SocketRecord, Sort, Tracked, Traffic,
-    TrafficKey, Treatment,
+    Endpoint, Listener, Parentage, Primitive, Restorable, SnapshotRow, SocketRecord, Sort, Tracked,
+    Traffic, TrafficKey, Treatment,
 };
 
 /// Changes whenever the layout or meaning of anything here changes; programs and maps that are
 /// pinned with another number are not taken over.
-pub const ABI: u32 = 2;
+pub const ABI: u32 = 3;
 
 /// Agent index of a process that is exempt: the daemon itself. Never fenced, never inherited.
 pub const EXEMPT: u32 = u32::MAX;
@@ -32,8 +32,13 @@ pub const EXEMPT: u32 = u32::MAX;
 /// Agent index in events about processes that belong to no agent.
 pub const NO_AGENT: u32 = u32::MAX - 1;
 
+/// Agent index of a process that was just put together from a saved one of an agent (CRIU) and whose
+/// new life the daemon has not begun yet. Tracked: its connections are redirected, and the daemon drops
+/// them as long as nobody knows whose they are.
+pub const RESTORED: u32 = u32::MAX - 2;
+
 /// The largest index an agent can have.
-pub const MAX_AGENT: u32 = u32::MAX - 2;
+pub const MAX_AGENT: u32 = u32::MAX - 3;
 
 /// Checks that a type has exactly the size of its fields (no padding) and fits 8-byte alignment.
 macro_rules! no_padding {

@@ -8,10 +8,23 @@ use crate::{no_padding, plain};
 pub struct Tracked {
     /// `task->start_boottime` of the group leader: together with the tgid, the process identity.
     pub start_ns: u64,
-    /// The agent, or [`crate::EXEMPT`].
+    /// The agent, or [`crate::EXEMPT`], or [`crate::RESTORED`].
     pub agent: u32,
-    /// Tgid of the process it was inherited from; 0 when user space put it in.
+    /// Tgid of the process it was inherited from; 0 when it was not inherited.
     pub parent: u32,
+}
+
+/// A process that a restore would bring back under the same pid. The key is its tgid in the innermost
+/// of its pid namespaces, which is what an image of it holds.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Restorable {
+    /// Start time of the process that was: one that has it is no restored one.
+    pub start_ns: u64,
+    /// The agent it belonged to.
+    pub agent: u32,
+    /// Must be zero.
+    pub zero: u32,
 }
 
 /// Whose child a process was when that parent ended, noted while user space walks an existing tree.
@@ -340,10 +353,16 @@ pub enum Primitive {
     SetMm = 3,
     /// `setsockopt(TCP_REPAIR)`.
     TcpRepair = 4,
+    /// `prctl(PR_SET_MM, PR_SET_MM_MAP)` by a process that has the pid of one that was an agent's: it is
+    /// restored, and tracked as [`crate::RESTORED`] from here on. The argument is the agent it was.
+    Restored = 5,
+    /// `ptrace(PTRACE_SEIZE)` of a tracked process, whose pid is the argument: a dump begins so.
+    Seize = 6,
 }
 
 no_padding!(
     Tracked = 16,
+    Restorable = 16,
     Parentage = 24,
     Config = 64,
     Listener = 4,
@@ -360,6 +379,7 @@ no_padding!(
 );
 plain!(
     Tracked,
+    Restorable,
     Parentage,
     Config,
     Listener,
@@ -391,5 +411,5 @@ macro_rules! from_number {
 from_number! {
     Channel { Pipe, Unix, Tcp, Udp, Inet }
     Treatment { Passed, NotTcp, PassedDaemonDown, RefusedQuic, RefusedDaemonDown, RefusedNoRoom, RefusedNoListener, RefusedListener }
-    Primitive { SetTid, LastPid, SetMm, TcpRepair }
+    Primitive { SetTid, LastPid, SetMm, TcpRepair, Restored, Seize }
 }

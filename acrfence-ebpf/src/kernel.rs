@@ -90,6 +90,18 @@ pub fn process_start(task: Task) -> Option<u64> {
     read(leader, offset!(task_start_boottime))
 }
 
+/// The tgid that the process of `task` has in the innermost of its pid namespaces.
+#[inline(always)]
+pub fn innermost_tgid(task: Task) -> Option<u32> {
+    // The kernel allows no deeper nesting.
+    const DEEPEST: u32 = 32;
+    let leader = pointer(task, offset!(task_group_leader))?;
+    let pid = pointer(leader, offset!(task_thread_pid))?;
+    let level = read::<u32>(pid, offset!(pid_level)).filter(|level| *level <= DEEPEST)?;
+    let number = offset!(pid_numbers) + level as usize * offset!(upid_size);
+    read(pid, number + offset!(upid_nr))
+}
+
 /// The agent of the running process; none (after one look-up) when it belongs to none.
 ///
 /// An entry of an earlier process with the same pid is taken out.

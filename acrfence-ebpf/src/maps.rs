@@ -2,10 +2,11 @@
 
 use acrfence_common::{
     AgentLabel, Claim, ClientKey, Config, Counters, DropKey, Endpoint, GateConfig, GateEntry,
-    Layout, Listener, Parentage, ProgramName, SocketRecord, Sort, Tracked, Traffic, TrafficKey,
+    Layout, Listener, Parentage, ProgramName, Restorable, SocketRecord, Sort, Tracked, Traffic,
+    TrafficKey,
 };
 use aya_ebpf::macros::map;
-use aya_ebpf::maps::{Array, HashMap, PerCpuArray, RingBuf};
+use aya_ebpf::maps::{Array, HashMap, LruHashMap, PerCpuArray, RingBuf};
 
 /// Offsets of this kernel; user space overwrites the zeros before the programs are loaded.
 #[unsafe(no_mangle)]
@@ -56,6 +57,11 @@ pub static LAYOUT: Layout = Layout {
     unix_addr: 0,
     unix_address_len: 0,
     unix_address_name: 0,
+    task_thread_pid: 0,
+    pid_level: 0,
+    pid_numbers: 0,
+    upid_nr: 0,
+    upid_size: 0,
 };
 
 /// Reads one offset. Volatile: the compiler must not believe the zeros above.
@@ -74,6 +80,15 @@ pub static EVENTS: RingBuf = RingBuf::with_byte_size(4 << 20, 0);
 /// Tgid → agent. Sized at load so that every process the kernel can have fits in.
 #[map]
 pub static TRACKED: HashMap<u32, Tracked> = HashMap::with_max_entries(32768, 0);
+
+/// Innermost tgid → a process of an agent that ended, the latest ones.
+#[map]
+pub static RESTORABLE: LruHashMap<u32, Restorable> = LruHashMap::with_max_entries(32768, 0);
+
+/// Innermost tgid → a process of an agent that is known to be saved somewhere. Filled by user space;
+/// looked at before [`RESTORABLE`], which forgets.
+#[map]
+pub static DUMPED: HashMap<u32, Restorable> = HashMap::with_max_entries(65536, 0);
 
 /// While user space walks a tree: whose child a process was before that parent ended.
 #[map]

@@ -1,15 +1,17 @@
 //! Use of the kernel's restore primitives, by anyone: a tool that restores an agent is usually not
-//! part of the agent.
+//! part of the agent. A process that is an agent's restored one is tracked from here on.
 
-use acrfence_common::{DropReason, EXEMPT, EventKind, Primitive, RestoreEvent, Sort};
+use acrfence_common::{
+    DropReason, EXEMPT, EventKind, Primitive, RESTORED, RestoreEvent, Sort, Tracked,
+};
 use aya_ebpf::EbpfContext as _;
-use aya_ebpf::helpers::generated::bpf_sysctl_get_name;
+use aya_ebpf::helpers::generated::{bpf_send_signal, bpf_sysctl_get_name};
 use aya_ebpf::macros::{cgroup_sysctl, tracepoint};
 use aya_ebpf::programs::{SysctlContext, TracePointContext};
 
 use crate::account;
 use crate::kernel;
-use crate::maps::EVENTS;
+use crate::maps::{DUMPED, EVENTS, RESTORABLE, TRACKED, config};
 
 /// `clone3(args, size)` with `set_tid`: a process is made under a chosen pid.
 #[tracepoint(category = "syscalls", name = "sys_enter_clone3")]
@@ -31,12 +33,84 @@ pub fn sys_clone3(ctx: TracePointContext) -> u32 {
     0
 }
 
-/// `prctl(PR_SET_MM, what, …)`: a process is given another one's memory layout.
+/// `prctl(PR_SET_MM, what, …)`: a process is given another one's memory layout. A restorer does it from
+/// within the process that it puts together, before that runs anything of its own.
 #[tracepoint(category = "syscalls", name = "sys_enter_prctl")]
 pub fn sys_prctl(ctx: TracePointContext) -> u32 {
     const PR_SET_MM: u64 = 35;
-    if argument(&ctx, 0) == PR_SET_MM {
-        report(Primitive::SetMm, argument(&ctx, 1));
+    const PR_SET_MM_MAP: u64 = 14;
+    if argument(&ctx, 0) != PR_SET_MM {
+        return 0;
+    }
+    let field = argument(&ctx, 1);
+    if field == PR_SET_MM_MAP
+        && let Some(was) = take_in(argument(&ctx, 2))
+    {
+        // What was restored with it (connections that are alive) could leave before the daemon has seen
+        // to it. It stops at the end of this call and goes on when the daemon says so.
+        if report(Primitive::Restored, u64::from(was))
+            && config().is_some_and(|config| config.daemon_alive != 0)
+        {
+            const SIGSTOP: u32 = 19;
+            // SAFETY: a signal to the running process.
+            unsafe { bpf_send_signal(SIGSTOP) };
+        }
+    } else {
+        report(Primitive::SetMm, field);
+    }
+    0
+}
+
+/// Tracks the running process if it has the pid of one that was an agent's. Gives which agent's.
+#[inline(always)]
+fn take_in(map: u64) -> Option<u32> {
+    // `struct prctl_mm_map`.
+    const EXE_FD: u64 = 100;
+    const NO_EXE: u32 = u32::MAX;
+    if kernel::tracked().is_some_and(|mine| mine.agent == EXEMPT) {
+        return None;
+    }
+    let task = kernel::current_task();
+    let (pid, tgid) = (kernel::innermost_tgid(task)?, kernel::current_tgid());
+    // SAFETY: values are plain numbers.
+    let was = unsafe { DUMPED.get(pid) };
+    // SAFETY: as above.
+    let was = *was.or_else(|| unsafe { RESTORABLE.get(pid) })?;
+    let start_ns = kernel::process_start(task)?;
+    if was.start_ns == start_ns {
+        // The very process that was dumped, and goes on.
+        return None;
+    }
+    // Pids of other namespaces are small and often the same, and service managers set their names
+    // this way; only a restorer gives the process another executable as well.
+    if pid != tgid && user::<u32>(map + EXE_FD) == Some(NO_EXE) {
+        return None;
+    }
+    let entry = Tracked {
+        start_ns,
+        agent: RESTORED,
+        parent: 0,
+    };
+    if TRACKED.insert(tgid, entry, 0).is_err() {
+        account::seen(Sort::Restore);
+        account::dropped(Sort::Restore, DropReason::MapFull, was.agent);
+        return None;
+    }
+    Some(was.agent)
+}
+
+/// `ptrace(PTRACE_SEIZE, pid, …)` of a tracked process: so begins a dump. Threads other than the first
+/// have no entry, so it is one report a process.
+#[tracepoint(category = "syscalls", name = "sys_enter_ptrace")]
+pub fn sys_ptrace(ctx: TracePointContext) -> u32 {
+    const PTRACE_SEIZE: u64 = 0x4206;
+    if argument(&ctx, 0) != PTRACE_SEIZE {
+        return 0;
+    }
+    let pid = argument(&ctx, 1) as u32;
+    // SAFETY: values are plain numbers.
+    if unsafe { TRACKED.get(pid) }.is_some_and(|tracked| tracked.agent != EXEMPT) {
+        report(Primitive::Seize, u64::from(pid));
     }
     0
 }
@@ -70,17 +144,18 @@ pub fn sysctl_write(ctx: SysctlContext) -> i32 {
     1
 }
 
+/// Gives whether user space will hear of it.
 #[inline(always)]
-fn report(primitive: Primitive, argument: u64) {
+fn report(primitive: Primitive, argument: u64) -> bool {
     let mine = kernel::tracked();
     if mine.is_some_and(|mine| mine.agent == EXEMPT) {
-        return;
+        return false;
     }
     account::seen(Sort::Restore);
     let header = kernel::header(EventKind::Restore, mine.as_ref());
     let Some(mut entry) = EVENTS.reserve::<RestoreEvent>(0) else {
         account::dropped(Sort::Restore, DropReason::RingFull, header.agent);
-        return;
+        return false;
     };
     entry.write(RestoreEvent {
         header,
@@ -90,6 +165,7 @@ fn report(primitive: Primitive, argument: u64) {
     });
     entry.submit(0);
     account::submitted(Sort::Restore);
+    true
 }
 
 #[inline(always)]

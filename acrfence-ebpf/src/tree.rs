@@ -4,8 +4,8 @@
 use core::ffi::c_void;
 
 use acrfence_common::{
-    DropReason, EXEMPT, EventHeader, EventKind, ExitEvent, ForkEvent, Parentage, SnapshotRow, Sort,
-    Tracked,
+    DropReason, EXEMPT, EventHeader, EventKind, ExitEvent, ForkEvent, Parentage, RESTORED,
+    Restorable, SnapshotRow, Sort, Tracked,
 };
 use aya_ebpf::bindings::BPF_NOEXIST;
 use aya_ebpf::helpers::generated::bpf_seq_write;
@@ -16,7 +16,7 @@ use aya_log_ebpf::warn;
 use crate::account;
 use crate::gate;
 use crate::kernel::{self, Task, current_tgid, current_tid, pointer, process_start, read};
-use crate::maps::{CONFIG, EVENTS, PARENTS, TRACKED, config, offset};
+use crate::maps::{CONFIG, EVENTS, PARENTS, RESTORABLE, TRACKED, config, offset};
 
 /// `sched_process_fork(parent, child)`: the child exists and has not run yet.
 #[btf_tracepoint(function = "sched_process_fork")]
@@ -102,6 +102,18 @@ pub fn process_exit(ctx: BtfTracePointContext) -> i32 {
         return 0;
     }
     gate::ended(tgid);
+    // What it was before it was restored stands there already.
+    if mine.agent != RESTORED
+        && let Some(pid) = kernel::innermost_tgid(task)
+    {
+        let was = Restorable {
+            start_ns: mine.start_ns,
+            agent: mine.agent,
+            zero: 0,
+        };
+        // Full, it forgets the oldest.
+        let _ = RESTORABLE.insert(pid, was, 0);
+    }
     account::seen(Sort::Exit);
     let Some(mut entry) = EVENTS.reserve::<ExitEvent>(0) else {
         account::dropped(Sort::Exit, DropReason::RingFull, mine.agent);

@@ -11,6 +11,7 @@ pub mod bank;
 pub mod cgroup;
 pub mod client;
 pub mod cloud;
+pub mod criu;
 pub mod evaluation;
 pub mod fence;
 pub mod ledger;

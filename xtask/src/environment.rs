@@ -1,5 +1,5 @@
-//! Installs what the end-to-end tests talk through: curl, Node, and Python environments with pinned
-//! packages. Everything that is there already is left as it is.
+//! Installs what the end-to-end tests talk through: curl, Node, Python environments with pinned
+//! packages, and CRIU. Everything that is there already is left as it is.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -9,6 +9,7 @@ use anyhow::{Context as _, Result, bail, ensure};
 
 use crate::agents;
 use crate::build::{succeed, workspace};
+use crate::criu;
 use crate::toolchain::{cache_dir, is_root, output};
 
 /// What to install besides the clients.
@@ -38,6 +39,7 @@ pub fn run(options: &Options) -> Result<()> {
     for requirements in requirements()? {
         python_environment(&clients, &requirements)?;
     }
+    criu::install(&clients)?;
     let all = options.agents.iter().any(|name| name == "all");
     let agents = if all {
         agents::names()?

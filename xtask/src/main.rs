@@ -3,6 +3,7 @@
 mod agents;
 mod bench;
 mod build;
+mod criu;
 mod demo;
 mod environment;
 mod eval;

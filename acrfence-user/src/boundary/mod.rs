@@ -201,4 +201,6 @@ pub enum TroubleKind {
     BadRequest,
     /// A stdio server or command could not be stopped at its exec.
     NotGated,
+    /// A process was restored in a way that leaves something unfenced, or with connections that were cut.
+    RestoredProcess,
 }

@@ -24,7 +24,8 @@ impl Callers for AgentCallers {
     fn caller(&self, from: SocketAddr) -> Option<Caller> {
         let daemon = self.0.get()?.upgrade()?;
         let claimed = daemon.kernel.claim(from)?;
-        let (agent, incarnation) = daemon.agent_of(claimed.life)?;
+        let life = daemon.begun(claimed.life, claimed.process)?;
+        let (agent, incarnation) = daemon.agent_of(life)?;
         let facts = daemon.kernel.facts(claimed.process);
         let origin = Origin {
             agent,

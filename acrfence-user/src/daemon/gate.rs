@@ -77,7 +77,10 @@ impl Daemon {
                 "stdio servers and commands are not fenced: {why}; `acrfence mcp wrap` fences servers one by one"
             )
         });
-        self.kernel.problems().into_iter().chain(gate).collect()
+        let mut all = self.kernel.problems();
+        all.extend(gate);
+        all.extend(self.pipeline.notices().problems());
+        all
     }
 }
 

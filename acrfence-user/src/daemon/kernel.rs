@@ -47,6 +47,17 @@ pub enum Membership {
     Unknown,
 }
 
+/// A process that was put together from a saved one and belongs to no life yet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RestoredProcess {
+    /// Which.
+    pub process: ProcessIdentity,
+    /// The life that the saved one belonged to, where that can still be told.
+    pub was: Option<LifeIndex>,
+    /// Its pid in the innermost of its pid namespaces, as the image has it.
+    pub pid: u32,
+}
+
 /// The kernel side.
 pub trait Kernel: Send + Sync + 'static {
     /// The process with this pid, verified to be alive.
@@ -82,6 +93,24 @@ pub trait Kernel: Send + Sync + 'static {
     /// Closes such connections, so that they come back through the hook; returns them with `cut` set
     /// where that worked.
     fn cut(&self, life: LifeIndex) -> anyhow::Result<Vec<OpenConnection>>;
+
+    /// Restored processes that belong to no life yet. What they send is dropped.
+    fn restored(&self) -> anyhow::Result<Vec<RestoredProcess>>;
+
+    /// Makes a restored process, and what it made since, this life's; returns how many there are.
+    fn adopt(&self, process: ProcessIdentity, life: LifeIndex) -> anyhow::Result<usize>;
+
+    /// Tracks a restored process no longer, nor what it made since: it was no agent's.
+    fn let_go(&self, process: ProcessIdentity) -> anyhow::Result<()>;
+
+    /// Lets a restored process run: it is stopped as it appears.
+    fn go_on(&self, process: ProcessIdentity) -> anyhow::Result<()>;
+
+    /// Processes of a life, each with its pid in the innermost of its pid namespaces.
+    fn members(&self, life: LifeIndex) -> Vec<(ProcessIdentity, u32)>;
+
+    /// Says that a process of a life is saved under this innermost pid.
+    fn expect_restore(&self, pid: u32, start_ns: u64, life: LifeIndex) -> anyhow::Result<()>;
 
     /// Events lost so far, by kind and cause.
     fn drops(&self) -> Vec<Drop>;

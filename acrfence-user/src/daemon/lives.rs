@@ -144,33 +144,38 @@ impl Daemon {
     pub async fn detach(&self, peer: Peer, name: AgentName) -> Result<AgentStatus, ApiError> {
         self.check_changes(peer, &name)?;
         let _one_at_a_time = self.attaching.lock().await;
-        let living = self.pipeline.with_lineage(|lineage| {
-            lineage
-                .agent(&name)
-                .and_then(|line| line.living())
+        let living: Vec<_> = self.pipeline.with_lineage(|lineage| {
+            let lives = lineage.agent(&name).into_iter().flat_map(|l| l.running());
+            lives
                 .map(|life| (life.began, life.incarnation.number))
+                .collect()
         });
-        let Some((began, number)) = living else {
+        if living.is_empty() {
             return Err(error(
                 ErrorCode::Conflict,
                 format!("agent `{name}` is not running"),
             ));
-        };
+        }
+        for (began, number) in living {
+            self.kernel
+                .untrack(life_index(began))
+                .map_err(|e| error(ErrorCode::Unavailable, format!("{e:#}")))?;
+            self.end(&name, number, format!("detached by uid {}", peer.uid))
+                .await
+                .map_err(log_error)?;
+        }
+        // Also what earlier lives left behind.
         let lives: Vec<LifeIndex> = self.pipeline.with_lineage(|lineage| {
             let lives = lineage.agent(&name).map_or(&[][..], |line| &line.lives);
             lives.iter().map(|life| life_index(life.began)).collect()
         });
-        // Also what earlier lives left behind.
-        let left =
-            |index: &LifeIndex| *index == life_index(began) || self.kernel.processes(*index) > 0;
-        for index in lives.into_iter().filter(left) {
-            self.kernel
-                .untrack(index)
-                .map_err(|e| error(ErrorCode::Unavailable, format!("{e:#}")))?;
+        for index in lives {
+            if self.kernel.processes(index) > 0 {
+                self.kernel
+                    .untrack(index)
+                    .map_err(|e| error(ErrorCode::Unavailable, format!("{e:#}")))?;
+            }
         }
-        self.end(&name, number, format!("detached by uid {}", peer.uid))
-            .await
-            .map_err(log_error)?;
         self.pipeline
             .with_lineage(|lineage| {
                 let life = lineage.agent(&name).and_then(|line| line.lives.last())?;
@@ -187,12 +192,12 @@ impl Daemon {
         self.end_those_without_processes(why).await
     }
 
-    async fn end_those_without_processes(&self, why: &str) -> Result<(), LogError> {
+    pub(super) async fn end_those_without_processes(&self, why: &str) -> Result<(), LogError> {
         let living: Vec<_> = self.pipeline.with_lineage(|lineage| {
             lineage
                 .agents()
-                .filter_map(|(name, line)| Some((name.clone(), line.living()?)))
-                .map(|(name, life)| (name, life.began, life.incarnation.number))
+                .flat_map(|(name, line)| line.running().map(move |life| (name, life)))
+                .map(|(name, life)| (name.clone(), life.began, life.incarnation.number))
                 .collect()
         });
         for (name, began, number) in living {
@@ -242,7 +247,7 @@ impl Daemon {
     /// Lets the exec gate cover the lives that a daemon before this one left.
     pub(super) fn gate_the_living(&self) {
         let living: Vec<_> = self.pipeline.with_lineage(|lineage| {
-            let lives = lineage.agents().filter_map(|(_, line)| line.living());
+            let lives = lineage.agents().flat_map(|(_, line)| line.running());
             lives.map(|life| life_index(life.began)).collect()
         });
         for life in living {
@@ -252,7 +257,12 @@ impl Daemon {
         }
     }
 
-    async fn end(&self, agent: &AgentName, number: u32, why: String) -> Result<(), LogError> {
+    pub(super) async fn end(
+        &self,
+        agent: &AgentName,
+        number: u32,
+        why: String,
+    ) -> Result<(), LogError> {
         self.pipeline
             .write(Event::IncarnationEnded {
                 agent: agent.clone(),
@@ -364,7 +374,7 @@ fn name_from(exe: &str, argv: &[String]) -> Result<AgentName, ApiError> {
         .map_err(|e: String| bad(&format!("{e}; give a name with --name")))
 }
 
-fn boot_id() -> String {
+pub(super) fn boot_id() -> String {
     std::fs::read_to_string("/proc/sys/kernel/random/boot_id")
         .map(|id| id.trim().to_owned())
         .unwrap_or_default()

@@ -17,6 +17,7 @@ mod people;
 mod pipeline;
 mod probe_kernel;
 mod report;
+mod restores;
 mod service;
 mod start;
 mod talks;
@@ -27,7 +28,7 @@ mod verdicts;
 mod waiting;
 
 pub use holds::Hold;
-pub use kernel::{Claimed, Kernel, LifeIndex, Membership, ProcessFacts};
+pub use kernel::{Claimed, Kernel, LifeIndex, Membership, ProcessFacts, RestoredProcess};
 pub use notices::{Notices, OpaqueCount, TroubleNotice};
 pub use pipeline::{Keys, Pipeline, PipelineError};
 pub use service::Daemon;

@@ -11,6 +11,8 @@ use crate::words::{AgentName, Timestamp};
 
 /// Most recent troubles kept for `acrfence status`.
 const MOST_TROUBLES: usize = 200;
+/// Most recent shortcomings kept.
+const MOST_PROBLEMS: usize = 20;
 /// Most peers told apart for one agent; further ones are counted together.
 const MOST_PEERS: usize = 500;
 
@@ -22,6 +24,7 @@ pub struct Notices(Mutex<Kept>);
 struct Kept {
     troubles: VecDeque<TroubleNotice>,
     opaque: BTreeMap<AgentName, BTreeMap<String, OpaqueCount>>,
+    problems: VecDeque<String>,
 }
 
 /// One trouble.
@@ -56,11 +59,7 @@ pub struct OpaqueCount {
 
 impl Notices {
     pub(super) fn trouble(&self, trouble: Trouble) {
-        let mut kept = self.0.lock();
-        if kept.troubles.len() == MOST_TROUBLES {
-            kept.troubles.pop_front();
-        }
-        kept.troubles.push_back(TroubleNotice {
+        self.note(TroubleNotice {
             at: now(),
             agent: trouble.origin.agent,
             pid: trouble.origin.process.tgid,
@@ -68,6 +67,29 @@ impl Notices {
             kind: trouble.kind,
             detail: trouble.detail,
         });
+    }
+
+    /// Notes something about an agent that no call brought up.
+    pub(super) fn note(&self, notice: TroubleNotice) {
+        let mut kept = self.0.lock();
+        if kept.troubles.len() == MOST_TROUBLES {
+            kept.troubles.pop_front();
+        }
+        kept.troubles.push_back(notice);
+    }
+
+    /// Notes a shortcoming that belongs to no agent.
+    pub(super) fn problem(&self, sentence: String) {
+        let mut kept = self.0.lock();
+        if kept.problems.len() == MOST_PROBLEMS {
+            kept.problems.pop_front();
+        }
+        kept.problems.push_back(sentence);
+    }
+
+    /// Shortcomings, newest last.
+    pub fn problems(&self) -> Vec<String> {
+        self.0.lock().problems.iter().cloned().collect()
     }
 
     pub(super) fn opaque(&self, flow: OpaqueFlow) {

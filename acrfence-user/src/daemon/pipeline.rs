@@ -189,6 +189,14 @@ impl Pipeline {
         self.0.running.lock().len()
     }
 
+    /// One position before the oldest effect of an agent that is running; none when none is.
+    pub(super) fn before_what_runs(&self, agent: &AgentName) -> Option<Seq> {
+        let running = self.0.running.lock();
+        let mine = running.iter().filter(|(_, one)| &one.agent == agent);
+        mine.map(|(effect, _)| Seq(effect.0.0.saturating_sub(1)))
+            .min()
+    }
+
     /// The agent hung up on a running effect: from now on an equal call of its thread means that one.
     pub(super) fn abandon(&self, effect: EffectId) {
         let doubt = self.0.running.lock().get_mut(&effect).map(|running| {

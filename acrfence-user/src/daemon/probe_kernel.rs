@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 
-use super::kernel::{Claimed, Kernel, LifeIndex, Membership, ProcessFacts};
+use super::kernel::{Claimed, Kernel, LifeIndex, Membership, ProcessFacts, RestoredProcess};
 use crate::control::{Drop, OpenConnection};
 use crate::probe::{self, Probe};
 use crate::words::ProcessIdentity;
@@ -107,6 +107,41 @@ impl Kernel for Probe {
                 }
             })
             .collect())
+    }
+
+    fn restored(&self) -> anyhow::Result<Vec<RestoredProcess>> {
+        let found = Probe::restored(self)?.into_iter();
+        Ok(found
+            .map(|one| RestoredProcess {
+                process: one.process,
+                was: one.was,
+                pid: one.pid,
+            })
+            .collect())
+    }
+
+    fn adopt(&self, process: ProcessIdentity, life: LifeIndex) -> anyhow::Result<usize> {
+        Ok(Probe::adopt(self, process, life)?.len())
+    }
+
+    fn let_go(&self, process: ProcessIdentity) -> anyhow::Result<()> {
+        Ok(Probe::let_go(self, process)?)
+    }
+
+    fn go_on(&self, process: ProcessIdentity) -> anyhow::Result<()> {
+        Ok(Probe::go_on(self, process)?)
+    }
+
+    fn members(&self, life: LifeIndex) -> Vec<(ProcessIdentity, u32)> {
+        let tracked = self.tracked().unwrap_or_default().into_iter();
+        tracked
+            .filter(|(_, owner)| *owner == life)
+            .filter_map(|(process, _)| Some((process, self.innermost_pid(process)?)))
+            .collect()
+    }
+
+    fn expect_restore(&self, pid: u32, start_ns: u64, life: LifeIndex) -> anyhow::Result<()> {
+        Ok(Probe::expect_restore(self, pid, start_ns, life)?)
     }
 
     fn drops(&self) -> Vec<Drop> {

@@ -39,6 +39,8 @@ pub struct Daemon {
     pub(super) open_before: parking_lot::Mutex<
         std::collections::HashMap<LifeIndex, Vec<crate::control::OpenConnection>>,
     >,
+    /// Dumps and restores of agents' processes.
+    pub(super) restores: super::restores::Restores,
     /// What of the exec gate there is.
     pub(super) gate: super::gate::Gate,
 }
@@ -63,6 +65,7 @@ impl Daemon {
             since: now(),
             attaching: tokio::sync::Mutex::new(()),
             open_before: parking_lot::Mutex::default(),
+            restores: super::restores::Restores::default(),
             gate: super::gate::Gate::default(),
         }
     }
@@ -204,11 +207,14 @@ impl Daemon {
                 .with_lineage(|l| l.thread_of(&agent, Some(thread)))
                 .map_err(target_error)?;
         }
+        let (at, through) = (now(), self.pipeline.before_what_runs(&agent));
         let checkpoint = Checkpoint {
             agent: agent.clone(),
             name: name.clone(),
             thread: wanted.thread,
-            at: now(),
+            at,
+            through,
+            image: None,
         };
         let position = self
             .pipeline

@@ -105,6 +105,7 @@ async fn run(settings: Settings, config: Config) -> anyhow::Result<()> {
     ));
     callers.serve(daemon.clone());
     daemon.end_what_ended("ended while no daemon ran").await?;
+    daemon.expect_restores();
 
     let process_gate = super::gate::open(
         &daemon.config.load(),
@@ -117,6 +118,8 @@ async fn run(settings: Settings, config: Config) -> anyhow::Result<()> {
     )?;
     daemon.gate_the_living();
 
+    // Those that nobody was there to take in.
+    daemon.adopt_restored().await;
     let watching = tokio::spawn(watch(daemon.clone(), probe.clone(), stop.clone()));
     let socket = settings.run_dir.join("control.sock");
     let control = control::serve(daemon.clone(), &socket, stop.clone().cancelled_owned()).await?;
@@ -294,7 +297,11 @@ fn attach_probe(
     Ok(probe)
 }
 
-/// Ends lives when the kernel says that processes ended.
+/// How often restored processes are looked for that nobody told of.
+const LOOK_FOR_RESTORED: std::time::Duration = std::time::Duration::from_secs(10);
+
+/// Ends lives when the kernel says that processes ended, and begins them when it says that processes
+/// were restored.
 async fn watch(daemon: Arc<Daemon>, probe: Arc<Probe>, stop: CancellationToken) {
     let mut events = probe.events();
     let draining = {
@@ -308,15 +315,35 @@ async fn watch(daemon: Arc<Daemon>, probe: Arc<Probe>, stop: CancellationToken) 
             }
         })
     };
+    let mut look = tokio::time::interval(LOOK_FOR_RESTORED);
+    look.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     loop {
         let received = tokio::select! {
             received = events.next() => received,
+            // Should the kernel's report of one have been lost.
+            _ = look.tick() => {
+                daemon.adopt_restored().await;
+                continue;
+            }
             () = stop.cancelled() => break,
         };
         let ended = match received {
             None => break,
-            Some(probe::Received::Event(event)) => matches!(event.what, probe::What::Exited { .. }),
-            Some(probe::Received::Missed(_)) => true,
+            Some(probe::Received::Event(event)) => match event.what {
+                probe::What::Restoring {
+                    primitive,
+                    argument,
+                } => {
+                    daemon.restoring(&event, primitive, argument).await;
+                    false
+                }
+                probe::What::Exited { .. } => true,
+                _ => false,
+            },
+            Some(probe::Received::Missed(count)) => {
+                daemon.restores_missed(count).await;
+                true
+            }
         };
         if ended && let Err(e) = daemon.end_what_ended(NO_PROCESS_LEFT).await {
             tracing::error!("it could not be written down that an agent ended: {e}");

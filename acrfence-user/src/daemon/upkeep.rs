@@ -65,7 +65,7 @@ impl Daemon {
         let threads = self.pipeline.with_lineage(|lineage| {
             lineage
                 .agents()
-                .filter(|(_, line)| line.living().is_some())
+                .filter(|(_, line)| line.running().next().is_some())
                 .flat_map(|(_, line)| line.threads.clone())
                 .collect()
         });

@@ -273,6 +273,16 @@ fn lineage(kind: u8, n: u8) -> Event {
             name: "c".into(),
             thread: None,
             at,
+            through: n.is_multiple_of(2).then_some(Seq(n.into())),
+            image: n.is_multiple_of(4).then(|| crate::words::Image {
+                incarnation: 1,
+                processes: vec![crate::words::Saved {
+                    pid: 7,
+                    start_ns: n.into(),
+                    program: "python3".into(),
+                }],
+                dir: n.is_multiple_of(8).then(|| "/images".into()),
+            }),
         }),
         5 => Event::Replayed {
             effect: EffectId(Seq(1)),

@@ -234,6 +234,12 @@ impl Lineage {
 }
 
 impl AgentLine {
+    /// Lives that go on. More than one when a saved process was restored beside the one it was saved
+    /// from.
+    pub fn running(&self) -> impl Iterator<Item = &Life> {
+        self.lives.iter().filter(|life| life.ended.is_none())
+    }
+
     /// The life that goes on; none when the agent is not running.
     pub fn living(&self) -> Option<&Life> {
         self.lives.last().filter(|life| life.ended.is_none())

@@ -4,6 +4,7 @@
 //! it. The one rule that everything stands on is [`Lineage::fenced`].
 
 pub mod conversation;
+mod dumps;
 mod fold;
 mod shown;
 mod target;
@@ -13,6 +14,7 @@ mod tree;
 #[cfg(test)]
 mod tests;
 
+pub use dumps::ImageSeen;
 pub use fold::{AgentLine, Life, Lineage};
 pub use target::{RestoreTarget, TargetError};
 pub use timeline::{Executed, Fenced};

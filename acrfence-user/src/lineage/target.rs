@@ -5,7 +5,8 @@ use serde::{Deserialize, Serialize};
 use super::{Executed, Lineage};
 use crate::effect::Event;
 use crate::words::{
-    Absent, AgentName, Branch, BranchId, Cause, ForkPoint, Grade, Seq, Thread, ThreadId, Timestamp,
+    Absent, AgentName, Branch, BranchId, Cause, Checkpoint, ForkPoint, Grade, Seq, Thread,
+    ThreadId, Timestamp,
 };
 
 /// Up to where a restored agent remembers, as a person or a hook says it.
@@ -16,6 +17,8 @@ pub enum RestoreTarget {
     Effect(Executed),
     /// Up to this checkpoint.
     Checkpoint(String),
+    /// Up to the checkpoint at this journal position, whatever its name.
+    CheckpointAt(Seq),
     /// Up to this journal position (found from a time).
     Position(Seq),
     /// Nobody said: everything is taken as forgotten.
@@ -153,16 +156,16 @@ impl Lineage {
                 )?
             }
             RestoreTarget::Checkpoint(name) => {
-                let all = self.checkpoints(agent);
-                all.iter()
-                    .rev()
-                    .find(|(_, c)| &c.name == name && c.thread.is_none_or(|t| t == thread))
-                    .map(|(seq, _)| (self.current_at(thread, *seq), ForkPoint::At(*seq)))
-                    .ok_or_else(|| TargetError::UnknownCheckpoint {
-                        agent: agent.clone(),
-                        name: name.clone(),
-                        known: known_names(all.iter().map(|(_, c)| c.name.as_str())),
-                    })?
+                let named = |(_, c): &&(Seq, Checkpoint)| {
+                    &c.name == name && c.thread.is_none_or(|t| t == thread)
+                };
+                let found = self.checkpoints(agent).iter().rev().find(named);
+                self.at_checkpoint(agent, thread, found, name)?
+            }
+            RestoreTarget::CheckpointAt(position) => {
+                let mut all = self.checkpoints(agent).iter();
+                let found = all.find(|(seq, _)| seq == position);
+                self.at_checkpoint(agent, thread, found, &position.to_string())?
             }
         };
         let mut event = open(
@@ -178,6 +181,27 @@ impl Lineage {
             branch.wide = true;
         }
         Ok(event)
+    }
+
+    /// The timeline that a thread was living when a checkpoint was taken, and up to where that remembers.
+    fn at_checkpoint(
+        &self,
+        agent: &AgentName,
+        thread: ThreadId,
+        found: Option<&(Seq, Checkpoint)>,
+        name: &str,
+    ) -> Result<(BranchId, ForkPoint), TargetError> {
+        let known = || {
+            let all = self.checkpoints(agent).iter();
+            known_names(all.map(|(_, c)| c.name.as_str()))
+        };
+        let (seq, checkpoint) = found.ok_or_else(|| TargetError::UnknownCheckpoint {
+            agent: agent.clone(),
+            name: name.into(),
+            known: known(),
+        })?;
+        let through = checkpoint.through.map_or(*seq, |through| through.min(*seq));
+        Ok((self.current_at(thread, *seq), ForkPoint::At(through)))
     }
 
     /// The record that opens a fork of a branch: it remembers all that the branch remembers.

@@ -93,6 +93,8 @@ impl Story {
             name: name.into(),
             thread: None,
             at: AT,
+            through: None,
+            image: None,
         }));
     }
 

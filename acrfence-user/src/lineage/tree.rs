@@ -14,7 +14,7 @@ pub struct AgentTree {
     pub lives: Vec<(Incarnation, Option<String>)>,
     /// Its lines of work, oldest first.
     pub threads: Vec<ThreadTree>,
-    /// Its checkpoints: position and name.
+    /// Its checkpoints: the position up to which each remembers, and its name.
     pub checkpoints: Vec<(Seq, String)>,
 }
 
@@ -76,7 +76,7 @@ impl Lineage {
             checkpoints: self
                 .checkpoints(agent)
                 .iter()
-                .map(|(seq, c)| (*seq, c.name.clone()))
+                .map(|(seq, c)| (c.through.map_or(*seq, |t| t.min(*seq)), c.name.clone()))
                 .collect(),
         })
     }

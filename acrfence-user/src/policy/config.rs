@@ -114,6 +114,9 @@ pub struct UpstreamPolicy {
 pub struct ProbePolicy {
     /// What tracked processes may do while the daemon is down: `closed` (their connections fail) or `open`.
     pub daemon_down: DaemonDown,
+    /// What becomes of connections that a restored process has open and that are not fenced: `cut` or
+    /// `keep`.
+    pub restored_connections: RestoredConnections,
     /// Environment variables that are kept of a process; all others are not read into the log.
     pub environment: Vec<String>,
 }
@@ -127,6 +130,17 @@ pub enum DaemonDown {
     Closed,
     /// Their connections are not redirected and not fenced.
     Open,
+}
+
+/// What becomes of connections that a restored process has open and that are not fenced.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum RestoredConnections {
+    /// They are closed before it runs, so that it connects anew, through the fence.
+    #[default]
+    Cut,
+    /// They stay, and are said to be not fenced.
+    Keep,
 }
 
 /// Stdio MCP servers and commands. Read at the daemon's start.
@@ -296,6 +310,7 @@ impl Default for ProbePolicy {
         ];
         Self {
             daemon_down: DaemonDown::Closed,
+            restored_connections: RestoredConnections::Cut,
             environment: environment.map(String::from).to_vec(),
         }
     }

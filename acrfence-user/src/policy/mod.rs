@@ -17,7 +17,8 @@ mod tests;
 pub use classify::{Kind, ToolHints, Treatment};
 pub use config::{
     AnalyzerKind, AnalyzerPolicy, BoundaryPolicy, Config, ConfigError, DaemonDown, FencePolicy,
-    GatePolicy, LogPolicy, Mode, OnRestart, ProbePolicy, Redact, UpstreamPolicy,
+    GatePolicy, LogPolicy, Mode, OnRestart, ProbePolicy, Redact, RestoredConnections,
+    UpstreamPolicy,
 };
 pub use in_doubt::{InDoubt, Query, Resend, Statuses, Tells};
 pub use inquire::{Finding, Plan};

@@ -103,6 +103,13 @@ impl<'a> Btf<'a> {
         Ok(bits / 8)
     }
 
+    /// Size of a structure in bytes.
+    pub fn structure_size(&self, structure: &str) -> Result<u32, BtfError> {
+        let id = self.structures.get(structure.as_bytes());
+        let id = id.ok_or_else(|| BtfError::Missing(structure.into()))?;
+        self.size(*id).ok_or(BtfError::Damaged)
+    }
+
     /// Bit offset and type of a member.
     fn find(&self, id: u32, field: &[u8], depth: u32) -> Option<(u32, u32)> {
         if depth > DEEPEST {

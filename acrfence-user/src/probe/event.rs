@@ -19,6 +19,7 @@ pub struct ProbeEvent {
     /// The process it is about.
     pub process: ProcessIdentity,
     /// The agent it belongs to; none for a process outside every agent (only [`What::Restoring`]).
+    /// [`acrfence_common::RESTORED`] as long as the daemon has not adopted it.
     pub agent: Option<u32>,
     /// What.
     pub what: What,
@@ -54,7 +55,8 @@ pub enum What {
     Restoring {
         /// Which.
         primitive: Primitive,
-        /// The pid asked for, the `PR_SET_MM_…` field, or the repair mode.
+        /// The pid asked for, the `PR_SET_MM_…` field, the repair mode, the agent that was, or the pid
+        /// that is seized.
         argument: u64,
     },
 }

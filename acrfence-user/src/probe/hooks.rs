@@ -57,6 +57,7 @@ pub const HOOKS: &[Hook] = &[
     write("sys_splice", "sys_enter_splice"),
     restore("sys_clone3", Point::Syscall("sys_enter_clone3")),
     restore("sys_prctl", Point::Syscall("sys_enter_prctl")),
+    restore("sys_ptrace", Point::Syscall("sys_enter_ptrace")),
     restore("sys_setsockopt", Point::Syscall("sys_enter_setsockopt")),
     restore("sysctl_write", Point::Cgroup(18)),
 ];

@@ -58,6 +58,11 @@ pub fn read(btf: &Btf<'_>) -> Result<Layout, BtfError> {
         unix_addr: at("unix_sock", "addr", 8)?,
         unix_address_len: at("unix_address", "len", 4)?,
         unix_address_name: btf.offset("unix_address", "name", None)?,
+        task_thread_pid: at("task_struct", "thread_pid", 8)?,
+        pid_level: at("pid", "level", 4)?,
+        pid_numbers: btf.offset("pid", "numbers", None)?,
+        upid_nr: at("upid", "nr", 4)?,
+        upid_size: btf.structure_size("upid")?,
     })
 }
 

@@ -2,7 +2,7 @@
 
 use acrfence_common::{
     AgentLabel, Claim, ClientKey, Config, Counters, DropKey, Endpoint, GateConfig, GateEntry,
-    Listener, Parentage, ProgramName, SocketRecord, Tracked, Traffic, TrafficKey,
+    Listener, Parentage, ProgramName, Restorable, SocketRecord, Tracked, Traffic, TrafficKey,
 };
 use aya::maps::{Array, HashMap, MapData, MapError, PerCpuArray, RingBuf};
 use aya::{Ebpf, Pod};
@@ -11,9 +11,11 @@ use parking_lot::Mutex;
 use super::ProbeError;
 
 /// Every map that outlives a daemon, by name. `EVENTS` is among them.
-pub const PINNED: [&str; 18] = [
+pub const PINNED: [&str; 20] = [
     "EVENTS",
     "TRACKED",
+    "RESTORABLE",
+    "DUMPED",
     "PARENTS",
     "SOCKETS",
     "CLIENTS",
@@ -103,6 +105,8 @@ impl<K: Pod + Eq + std::hash::Hash, V: Pod> Table<K, V> {
 /// The maps.
 pub struct Maps {
     pub tracked: Table<u32, Tracked>,
+    pub restorable: Table<u32, Restorable>,
+    pub dumped: Table<u32, Restorable>,
     pub parents: Table<u32, Parentage>,
     pub sockets: Table<u64, SocketRecord>,
     pub clients: Table<ClientKey, Claim>,
@@ -127,6 +131,8 @@ impl Maps {
     pub fn take(ebpf: &mut Ebpf) -> Result<(Self, RingBuf<MapData>), ProbeError> {
         let maps = Self {
             tracked: table(ebpf, "TRACKED")?,
+            restorable: table(ebpf, "RESTORABLE")?,
+            dumped: table(ebpf, "DUMPED")?,
             parents: table(ebpf, "PARENTS")?,
             sockets: table(ebpf, "SOCKETS")?,
             clients: table(ebpf, "CLIENTS")?,

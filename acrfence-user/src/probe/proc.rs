@@ -90,6 +90,18 @@ impl ProcDir {
         self.status_field("Tgid:")
     }
 
+    /// Its pid in the innermost of its pid namespaces.
+    pub fn innermost_pid(&self) -> io::Result<u32> {
+        let text = self.read("status", 64 << 10)?;
+        String::from_utf8_lossy(&text)
+            .lines()
+            .find_map(|line| {
+                let pids = line.strip_prefix("NSpid:")?;
+                pids.split_whitespace().next_back()?.parse().ok()
+            })
+            .ok_or_else(|| io::ErrorKind::InvalidData.into())
+    }
+
     fn status_field(&self, name: &str) -> io::Result<u32> {
         let text = self.read("status", 64 << 10)?;
         String::from_utf8_lossy(&text)

@@ -93,6 +93,22 @@ pub fn pidfd_getfd(process: BorrowedFd<'_>, fd: RawFd) -> io::Result<OwnedFd> {
     checked(fd).map(owned)
 }
 
+/// Sends a signal to the process behind a handle.
+pub fn pidfd_send_signal(process: BorrowedFd<'_>, signal: libc::c_int) -> io::Result<()> {
+    let none = std::ptr::null::<libc::siginfo_t>();
+    // SAFETY: the descriptor is open, and no information goes along.
+    let sent = unsafe {
+        libc::syscall(
+            libc::SYS_pidfd_send_signal,
+            process.as_raw_fd(),
+            signal,
+            none,
+            0,
+        )
+    };
+    checked(sent).map(drop)
+}
+
 /// Waits until every program run that was under way has ended.
 pub fn wait_for_running_hooks() -> io::Result<()> {
     const MEMBARRIER_CMD_GLOBAL: libc::c_int = 1;

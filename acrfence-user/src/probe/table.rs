@@ -113,6 +113,13 @@ impl ProcessTable {
         }
     }
 
+    /// Makes a process another agent's.
+    pub fn relabel(&mut self, identity: ProcessIdentity, agent: u32) {
+        if let Some(process) = self.processes.get_mut(&identity) {
+            process.agent = agent;
+        }
+    }
+
     /// One process.
     pub fn get(&self, identity: ProcessIdentity) -> Option<&Process> {
         self.processes.get(&identity)

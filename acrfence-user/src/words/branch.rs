@@ -138,7 +138,7 @@ pub enum Grade {
     Certain,
 }
 
-/// A point in an agent's time that a person or a hook named.
+/// A point in an agent's time that a person or a hook named, or at which its processes were saved.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Checkpoint {
     /// The agent.
@@ -149,4 +149,33 @@ pub struct Checkpoint {
     pub thread: Option<ThreadId>,
     /// When it was taken.
     pub at: Timestamp,
+    /// Up to where it remembers, where that is not all before it: calls after this position were
+    /// running then, or their answers could not have been read yet.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub through: Option<Seq>,
+    /// The image of the agent's processes that was made; none for a point that somebody named.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub image: Option<Image>,
+}
+
+/// An image of an agent's processes (CRIU's dump).
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Image {
+    /// The life that was saved.
+    pub incarnation: u32,
+    /// Processes of that life.
+    pub processes: Vec<Saved>,
+    /// Directory of the image, where the program that made it told; a hint.
+    pub dir: Option<String>,
+}
+
+/// A process in an image.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Saved {
+    /// Its pid in the innermost of its pid namespaces.
+    pub pid: u32,
+    /// Its start time (nanoseconds since boot).
+    pub start_ns: u64,
+    /// File name of its executable.
+    pub program: String,
 }

@@ -14,8 +14,8 @@ mod verdict;
 
 pub use body::{Body, Digest, Header};
 pub use branch::{
-    Absent, Branch, Cause, Checkpoint, Forgotten, ForkPoint, Grade, Incarnation, IncarnationCause,
-    Thread,
+    Absent, Branch, Cause, Checkpoint, Forgotten, ForkPoint, Grade, Image, Incarnation,
+    IncarnationCause, Saved, Thread,
 };
 pub use call::{
     Ending, ExecRequest, ExecResponse, HttpRequest, HttpResponse, McpRequest, McpResponse, Request,

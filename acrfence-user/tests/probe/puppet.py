@@ -328,12 +328,25 @@ def parent_acts(order):
     return orphan
 
 
-def relay_child():
-    """A child that is told what to do by `relay`."""
+def clone_me(pid):
+    """Like fork, with a chosen pid for the child."""
+    tids = (ctypes.c_int32 * 1)(pid)
+    args = (ctypes.c_uint64 * 11)()
+    args[4] = signal.SIGCHLD
+    args[8] = ctypes.addressof(tids)
+    args[9] = 1
+    got = libc.syscall(435, ctypes.byref(args), 88)
+    if got < 0:
+        raise OSError(ctypes.get_errno(), "clone3")
+    return got
+
+
+def relay_child(at=None):
+    """A child that is told what to do by `relay`, perhaps under a chosen pid."""
     global relay_pipes
     to_r, to_w = os.pipe()
     from_r, from_w = os.pipe()
-    pid = os.fork()
+    pid = os.fork() if at is None else clone_me(at)
     if pid == 0:
         out = os.fdopen(from_w, "w")
         for line in os.fdopen(to_r):
@@ -413,6 +426,29 @@ def set_mm():
     """Sets the start of the arguments to what it is."""
     start = open("/proc/self/stat").read().rsplit(")", 1)[1].split()[45]
     libc.prctl(35, 8, ctypes.c_ulong(int(start)), 0, 0)
+
+
+def set_mm_map(exe=None):
+    """Sets the whole memory layout to what it is, as a restorer does, perhaps with an executable.
+    Gives the result."""
+    stat = open("/proc/self/stat").read().rsplit(")", 1)[1].split()
+    field = lambda n: int(stat[n - 3])
+    brk = libc.sbrk
+    brk.restype = ctypes.c_uint64
+    layout = [field(n) for n in (26, 27, 45, 46, 47)] + [brk(0)] + [field(n) for n in (28, 48, 49, 50, 51)]
+    fd = 0xFFFFFFFF if exe is None else os.open(exe, os.O_RDONLY)
+    arg = struct.pack("<11Q Q II", *layout, 0, 0, fd)
+    return libc.prctl(35, 14, ctypes.c_char_p(arg), len(arg), 0)
+
+
+def seize(pid):
+    if libc.ptrace(0x4206, pid, 0, 0) != 0:
+        raise OSError(ctypes.get_errno(), "ptrace")
+
+
+def unshare_pid():
+    if libc.unshare(0x20000000) != 0:
+        raise OSError(ctypes.get_errno(), "unshare")
 
 
 def tcp_repair():
