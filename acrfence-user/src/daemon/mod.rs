@@ -11,6 +11,8 @@ mod lives;
 mod nesting;
 mod news;
 mod notices;
+mod observing;
+mod opaque;
 mod pipeline;
 mod probe_kernel;
 mod service;

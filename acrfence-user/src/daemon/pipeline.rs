@@ -89,7 +89,7 @@ pub(super) struct Inner {
     /// What agents' conversations remember.
     pub(super) talks: Talks,
     /// Counts whatever could change a verdict: holds decided, effects settled and resolved.
-    changed: watch::Sender<u64>,
+    pub(super) changed: watch::Sender<u64>,
     pub(super) notices: super::notices::Notices,
     pub(super) news: super::news::News,
     pub(super) nesting: super::nesting::Nesting,
@@ -861,12 +861,20 @@ impl Arbiter for Pipeline {
         self.take(call, Some(&body), Some(courier)).await
     }
 
-    async fn admit_opaque(&self, _flow: &OpaqueFlow) -> Result<(), Refusal> {
-        Ok(())
+    async fn admit_opaque(&self, flow: &OpaqueFlow) -> Result<(), Refusal> {
+        self.let_through(flow).await
+    }
+
+    fn opaque_began(&self, flow: &OpaqueFlow) {
+        self.flow_began(flow);
+    }
+
+    async fn opaque_revoked(&self, flow: &OpaqueFlow) {
+        self.until_denied(flow).await;
     }
 
     fn opaque_ended(&self, flow: OpaqueFlow) {
-        self.0.notices.opaque(flow);
+        self.flow_ended(flow);
     }
 
     fn trouble(&self, trouble: Trouble) {
