@@ -35,7 +35,7 @@ use bytes::Bytes;
 
 use crate::effect::LogError;
 use crate::words::{
-    EffectId, Ending, Origin, ProcessIdentity, Refusal, Request, Response, ToolCall,
+    Digest, EffectId, Ending, Origin, ProcessIdentity, Refusal, Request, Response, ToolCall,
 };
 
 /// Who is at the other end of an accepted connection.
@@ -91,7 +91,19 @@ pub trait Arbiter: Send + Sync + 'static {
     /// Decides whether bytes that are no HTTP may flow, before anything is sent upstream.
     async fn admit_opaque(&self, flow: &OpaqueFlow) -> Result<(), Refusal>;
 
-    /// An opaque flow ended.
+    /// The bytes of an admitted flow begin to flow. Not said of one that came to nothing: the agent
+    /// turned out to speak HTTP, or the other side could not be reached.
+    fn opaque_began(&self, flow: &OpaqueFlow) {
+        let _ = flow;
+    }
+
+    /// Waits until a flow that was admitted must not go on any more; the boundary then ends it.
+    async fn opaque_revoked(&self, flow: &OpaqueFlow) {
+        let _ = flow;
+        std::future::pending().await
+    }
+
+    /// An opaque flow ended, or came to nothing.
     fn opaque_ended(&self, flow: OpaqueFlow);
 
     /// Something kept the boundary from doing its work on a connection.
@@ -170,6 +182,10 @@ pub struct OpaqueFlow {
     pub sent: u64,
     /// Bytes received by the agent so far.
     pub received: u64,
+    /// SHA-256 of what the agent sent so far.
+    pub digest: Option<Digest>,
+    /// Whether its bytes began to flow.
+    pub began: bool,
 }
 
 /// Something a person should know about a connection.
@@ -203,4 +219,8 @@ pub enum TroubleKind {
     NotGated,
     /// A process was restored in a way that leaves something unfenced, or with connections that were cut.
     RestoredProcess,
+    /// A connection that cannot be fenced was refused: the agent was restored, and policy wants it so.
+    OpaqueDenied,
+    /// The agent is in a network namespace where no hook could be opened: its connections fail.
+    NoHook,
 }

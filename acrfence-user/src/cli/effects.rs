@@ -2,9 +2,9 @@
 
 use clap::Args;
 
-use super::Global;
 use super::output::{json, line, short, table, time};
-use crate::control::{Client, EffectDetail, Explained};
+use super::{Global, opaque};
+use crate::control::{Client, EffectDetail, Explained, OpaqueQuery};
 use crate::effect::{EffectFilter, EffectRow, Page};
 use crate::words::{
     AgentName, Body, BranchId, EffectId, Fingerprint, Header, Request, Response, Seq, Status,
@@ -55,6 +55,13 @@ pub(super) struct Effects {
     /// How many at most.
     #[arg(long, default_value_t = 50)]
     limit: usize,
+    /// List what was seen and not fenced instead: unix sockets, datagrams, databases, SSH. Takes `--agent`,
+    /// `--since` and `--limit`; the newest come last.
+    #[arg(long, conflicts_with_all = [
+        "thread", "branch", "tool", "host", "status", "pid", "credential", "until", "text",
+        "oldest_first", "after", "follow",
+    ])]
+    opaque: bool,
     /// Print effects as they are made and again whenever their status changes, until interrupted. From
     /// now on, or from `--after`.
     #[arg(long, short)]
@@ -68,6 +75,14 @@ pub(super) struct Id {
 }
 
 pub(super) async fn list(client: &Client, global: &Global, args: Effects) -> anyhow::Result<()> {
+    if args.opaque {
+        let asked = OpaqueQuery {
+            agent: args.agent,
+            since: args.since,
+            limit: Some(args.limit),
+        };
+        return opaque::list(client, global, &asked).await;
+    }
     let follow = args.follow;
     let filter = EffectFilter {
         agent: args.agent,
@@ -178,7 +193,7 @@ fn row_line(r: &EffectRow) -> String {
 }
 
 /// The filter as a query string. Every field is a string, a number or a boolean.
-fn query(filter: &EffectFilter) -> anyhow::Result<String> {
+pub(super) fn query(filter: &impl serde::Serialize) -> anyhow::Result<String> {
     let serde_json::Value::Object(fields) = serde_json::to_value(filter)? else {
         return Ok(String::new());
     };

@@ -10,6 +10,7 @@ mod hooks;
 pub mod judge;
 mod log;
 pub mod mcp;
+mod opaque;
 mod output;
 mod report;
 mod restore;

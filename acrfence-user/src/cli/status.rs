@@ -105,14 +105,27 @@ pub(super) async fn status(client: &Client, global: &Global) -> anyhow::Result<(
             ))?;
         }
         for o in &agent.not_fenced {
-            line(&format!(
-                "NOT FENCED {}: {}, {} ended, {} bytes sent, {} received",
-                agent.name,
-                o.peer,
-                count(o.flows as usize, "connection"),
-                o.sent,
-                o.received
-            ))?;
+            if o.flows > 0 {
+                line(&format!(
+                    "NOT FENCED {}: {}, {}: {} ({} open), {} bytes sent, {} received",
+                    agent.name,
+                    o.class.as_str(),
+                    o.peer,
+                    count(o.flows as usize, "flow"),
+                    o.open,
+                    o.sent,
+                    o.received
+                ))?;
+            }
+            if o.refused > 0 {
+                line(&format!(
+                    "REFUSED {}: {}, {}: {}",
+                    agent.name,
+                    o.class.as_str(),
+                    o.peer,
+                    count(o.refused as usize, "time")
+                ))?;
+            }
         }
     }
     for t in &s.troubles {

@@ -8,8 +8,8 @@ use crate::daemon::{OpaqueCount, TroubleNotice};
 use crate::effect::{EffectRow, HoldDecision};
 use crate::lineage::AgentTree;
 use crate::words::{
-    AgentName, BranchId, Effect, EffectId, Field, HoldId, Likeness, ProcessIdentity, Response, Seq,
-    ThreadId, Timestamp,
+    AgentName, BranchId, Effect, EffectId, Field, HoldId, Likeness, Opaque, ProcessIdentity,
+    Response, Seq, ThreadId, Timestamp,
 };
 
 /// `GET /v1/status`.
@@ -119,6 +119,28 @@ pub struct AgentStatus {
     pub open_before: Vec<OpenConnection>,
     /// Traffic that was passed on without being understood: not fenced.
     pub not_fenced: Vec<OpaqueCount>,
+}
+
+/// `GET /v1/opaque`.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct OpaqueQuery {
+    /// Only this agent's.
+    pub agent: Option<AgentName>,
+    /// Only those at or after this time.
+    pub since: Option<Timestamp>,
+    /// The newest so many; 50 when absent, at most 10,000.
+    pub limit: Option<usize>,
+}
+
+/// Traffic that was seen and not fenced.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct OpaqueRow {
+    /// Position of the record.
+    pub position: Seq,
+    /// What was seen.
+    #[serde(flatten)]
+    pub seen: Opaque,
 }
 
 /// A connection that was open before an agent was attached.

@@ -66,6 +66,7 @@ fn router(daemon: Arc<Daemon>) -> Router {
         .route("/v1/agents/{name}/restored", post(restored))
         .route("/v1/agents/{name}/fork", post(fork))
         .route("/v1/effects", get(effects))
+        .route("/v1/opaque", get(opaque))
         .route("/v1/effects/follow", get(follow))
         .route("/v1/effects/{id}", get(effect))
         .route("/v1/effects/{id}/explain", get(explain))
@@ -176,6 +177,14 @@ async fn effects(
     Query(filter): Query<EffectFilter>,
 ) -> Answer<crate::effect::Page<crate::effect::EffectRow>> {
     daemon.effects(peer, &filter).map(Json)
+}
+
+async fn opaque(
+    State(daemon): Shared,
+    ConnectInfo(peer): ConnectInfo<Peer>,
+    Query(asked): Query<OpaqueQuery>,
+) -> Answer<Vec<OpaqueRow>> {
+    daemon.opaque(peer, asked).await.map(Json)
 }
 
 async fn follow(

@@ -36,12 +36,20 @@ impl Arbiter for Pipeline {
         self.take(call, Some(&body), Some(courier)).await
     }
 
-    async fn admit_opaque(&self, _flow: &OpaqueFlow) -> Result<(), Refusal> {
-        Ok(())
+    async fn admit_opaque(&self, flow: &OpaqueFlow) -> Result<(), Refusal> {
+        self.let_through(flow).await
+    }
+
+    fn opaque_began(&self, flow: &OpaqueFlow) {
+        self.flow_began(flow);
+    }
+
+    async fn opaque_revoked(&self, flow: &OpaqueFlow) {
+        self.until_denied(flow).await;
     }
 
     fn opaque_ended(&self, flow: OpaqueFlow) {
-        self.0.notices.opaque(flow);
+        self.flow_ended(flow);
     }
 
     fn trouble(&self, trouble: Trouble) {

@@ -13,6 +13,8 @@ mod lives;
 mod nesting;
 mod news;
 mod notices;
+mod observing;
+mod opaque;
 mod people;
 mod pipeline;
 mod probe_kernel;

@@ -6,8 +6,8 @@ use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 
 use super::now;
-use crate::boundary::{OpaqueFlow, Trouble, TroubleKind};
-use crate::words::{AgentName, Timestamp};
+use crate::boundary::{Trouble, TroubleKind};
+use crate::words::{AgentName, Opaque, OpaqueClass, OpaqueStep, Timestamp};
 
 /// Most recent troubles kept for `acrfence status`.
 const MOST_TROUBLES: usize = 200;
@@ -22,6 +22,8 @@ pub struct Notices(Mutex<Kept>);
 
 #[derive(Default)]
 struct Kept {
+    /// Reports of the kernel that nobody looked at.
+    missed: u64,
     troubles: VecDeque<TroubleNotice>,
     opaque: BTreeMap<AgentName, BTreeMap<String, OpaqueCount>>,
     problems: VecDeque<String>,
@@ -49,8 +51,17 @@ pub struct TroubleNotice {
 pub struct OpaqueCount {
     /// Peer address, and why it is opaque.
     pub peer: String,
-    /// Flows that ended.
+    /// What kind of traffic.
+    #[serde(default)]
+    pub class: OpaqueClass,
+    /// Flows that were let through.
     pub flows: u64,
+    /// Those of them that are open.
+    #[serde(default)]
+    pub open: u64,
+    /// Flows that were refused.
+    #[serde(default)]
+    pub refused: u64,
     /// Bytes the agent sent.
     pub sent: u64,
     /// Bytes the agent received.
@@ -92,18 +103,38 @@ impl Notices {
         self.0.lock().problems.iter().cloned().collect()
     }
 
-    pub(super) fn opaque(&self, flow: OpaqueFlow) {
+    /// Counts opaque traffic. Bytes are those of this record alone.
+    pub(super) fn opaque(&self, seen: &Opaque) {
         let mut kept = self.0.lock();
-        let peers = kept.opaque.entry(flow.origin.agent.clone()).or_default();
-        let mut peer = format!("{} ({})", flow.peer, flow.why);
+        let peers = kept.opaque.entry(seen.origin.agent.clone()).or_default();
+        let mut peer = format!("{} ({})", seen.peer, seen.why);
         if peers.len() >= MOST_PEERS && !peers.contains_key(&peer) {
             peer = "all others".into();
         }
         let count = peers.entry(peer.clone()).or_default();
         count.peer = peer;
-        count.flows += 1;
-        count.sent += flow.sent;
-        count.received += flow.received;
+        count.class = seen.class;
+        match seen.step {
+            OpaqueStep::Began => {
+                count.flows += 1;
+                count.open += 1;
+            }
+            OpaqueStep::WentOn => {}
+            OpaqueStep::Ended => count.open = count.open.saturating_sub(1),
+            OpaqueStep::Refused => count.refused += 1,
+        }
+        count.sent += seen.sent;
+        count.received += seen.received;
+    }
+
+    /// So many of the kernel's reports came faster than they could be looked at.
+    pub(super) fn missed(&self, count: u64) {
+        self.0.lock().missed += count;
+    }
+
+    /// Reports that nobody looked at: what they would have shown of unfenced traffic is not counted.
+    pub fn unseen(&self) -> u64 {
+        self.0.lock().missed
     }
 
     /// Troubles, newest last.

@@ -13,7 +13,8 @@ use super::upkeep::SharedStore;
 use crate::analyzer;
 use crate::control::{
     AgentStatus, ApiError, CaInfo, CheckpointTaken, EffectDetail, ErrorCode, Explained, Fork,
-    HeldCall, Myself, Opened, Peer, Resolve, Restored, Status, TakeCheckpoint, Tree, TreeEffect,
+    HeldCall, Myself, OpaqueQuery, OpaqueRow, Opened, Peer, Resolve, Restored, Status,
+    TakeCheckpoint, Tree, TreeEffect,
 };
 use crate::effect::{EffectFilter, EffectRow, Event, HoldDecision, LogError, Page};
 use crate::lineage::{Executed, Life, Lineage, RestoreTarget, TargetError};
@@ -102,7 +103,7 @@ impl Daemon {
                 .into_iter()
                 .filter(|a| a.running)
                 .collect(),
-            drops: self.kernel.drops(),
+            drops: self.drops(),
             problems: self.problems(),
             gate: self.gate.counts(),
             troubles: self
@@ -113,6 +114,20 @@ impl Daemon {
                 .filter(|t| self.may_see(peer, &t.agent))
                 .collect(),
         })
+    }
+
+    /// Events that were lost, on either side.
+    fn drops(&self) -> Vec<crate::control::Drop> {
+        let mut drops = self.kernel.drops();
+        let unseen = self.pipeline.notices().unseen();
+        if unseen > 0 {
+            drops.push(crate::control::Drop {
+                kind: "unfenced traffic".into(),
+                cause: "the daemon was too slow to look at it".into(),
+                count: unseen,
+            });
+        }
+        drops
     }
 
     /// `GET /v1/self`.
@@ -336,6 +351,30 @@ impl Daemon {
         })
     }
 
+    /// `GET /v1/opaque`: what was seen and not fenced, oldest first.
+    pub async fn opaque(&self, peer: Peer, asked: OpaqueQuery) -> Result<Vec<OpaqueRow>, ApiError> {
+        if let Some(agent) = &asked.agent {
+            self.check_sees(peer, agent)?;
+        }
+        let store = self.store.clone();
+        let most = asked.limit.unwrap_or(50).min(10_000);
+        let read = tokio::task::spawn_blocking(move || {
+            store.opaque(asked.agent.as_ref(), asked.since, most)
+        });
+        let seen = read.await.map_err(|e| {
+            error(
+                ErrorCode::Unavailable,
+                format!("the log could not be read: {e}"),
+            )
+        })?;
+        Ok(seen
+            .map_err(log_error)?
+            .into_iter()
+            .filter(|(_, seen)| self.may_see(peer, &seen.origin.agent))
+            .map(|(position, seen)| OpaqueRow { position, seen })
+            .collect())
+    }
+
     /// `GET /v1/effects/ID`.
     pub fn effect(&self, peer: Peer, id: EffectId) -> Result<EffectDetail, ApiError> {
         let effect = self.pipeline.log().effect(id).map_err(log_error)?;
@@ -468,6 +507,8 @@ impl Daemon {
         let config =
             (self.reread)().map_err(|e| format!("{e}\nThe configuration in force was kept."))?;
         self.config.store(Arc::new(config));
+        // What waits, or flows, may be decided otherwise now.
+        self.pipeline.0.touch();
         Ok(())
     }
 

@@ -121,6 +121,12 @@ async fn run(settings: Settings, config: Config) -> anyhow::Result<()> {
     // Those that nobody was there to take in.
     daemon.adopt_restored().await;
     let watching = tokio::spawn(watch(daemon.clone(), probe.clone(), stop.clone()));
+    let observing = tokio::spawn(super::observing::observe(
+        daemon.clone(),
+        probe.clone(),
+        settings.run_dir.clone(),
+        stop.clone(),
+    ));
     let socket = settings.run_dir.join("control.sock");
     let control = control::serve(daemon.clone(), &socket, stop.clone().cancelled_owned()).await?;
     let control = tokio::spawn(control);
@@ -131,7 +137,7 @@ async fn run(settings: Settings, config: Config) -> anyhow::Result<()> {
     stop.cancelled().await;
     tracing::info!("stopping");
     process_gate.close();
-    for part in [redirected, control, watching] {
+    for part in [redirected, control, watching, observing] {
         if let Err(e) = part.await {
             tracing::error!("a part of the daemon ended badly: {e}");
         }

@@ -3,8 +3,8 @@
 use serde::{Deserialize, Serialize};
 
 use crate::words::{
-    Branch, BranchId, Checkpoint, EffectId, Fingerprint, HoldId, Incarnation, Outcome, Refusal,
-    Request, Resolution, Response, Seq, Thread, ThreadId, Timestamp, ToolCall, ToolKey,
+    Branch, BranchId, Checkpoint, EffectId, Fingerprint, HoldId, Incarnation, Opaque, Outcome,
+    Refusal, Request, Resolution, Response, Seq, Thread, ThreadId, Timestamp, ToolCall, ToolKey,
 };
 
 /// One record. Ids of things that a record creates are the record's own position, so the id
@@ -179,6 +179,8 @@ pub enum Event {
         /// When.
         at: Timestamp,
     },
+    /// Traffic that is not fenced was seen, or refused. No call is ever compared with it.
+    Opaque(Box<Opaque>),
 }
 
 /// A call about to be sent.

@@ -288,6 +288,7 @@ impl EffectLog for Model {
                 Event::Prepared(_)
                     | Event::Settled { .. }
                     | Event::Observed { .. }
+                    | Event::Opaque(_)
                     | Event::Refused { .. }
                     | Event::Asked { .. }
                     | Event::Answered { .. }

@@ -4,11 +4,11 @@ use proptest::prelude::*;
 
 use super::{Event, Harvest, HoldDecision, Prepared};
 use crate::words::{
-    Absent, AgentName, Body, Branch, BranchId, Cause, Checkpoint, EffectId, ExecRequest,
+    Absent, AgentName, Body, Branch, BranchId, Cause, Checkpoint, Digest, EffectId, ExecRequest,
     ExecResponse, Fingerprint, Forgotten, ForkPoint, Grade, Header, HoldId, HttpRequest,
-    HttpResponse, Incarnation, IncarnationCause, McpRequest, McpResponse, Origin, Outcome,
-    ProcessIdentity, Refusal, RefusalCode, Request, Resolution, Response, Seq, Thread, ThreadId,
-    Timestamp, ToolCall, ToolKey,
+    HttpResponse, Incarnation, IncarnationCause, McpRequest, McpResponse, Opaque, OpaqueClass,
+    OpaqueStep, Origin, Outcome, ProcessIdentity, Refusal, RefusalCode, Request, Resolution,
+    Response, Seq, Thread, ThreadId, Timestamp, ToolCall, ToolKey,
 };
 
 /// An agent.
@@ -336,6 +336,18 @@ fn lineage(kind: u8, n: u8) -> Event {
             why: "it says neither".into(),
             at,
         },
+        13 => Event::Opaque(Box::new(Opaque {
+            origin: call(n, 1, "").origin,
+            class: OpaqueClass::Database,
+            peer: "10.0.0.1:5432".into(),
+            why: "PostgreSQL".into(),
+            step: OpaqueStep::Began,
+            sent: n.into(),
+            received: 0,
+            digest: Some(Digest::of(&[n])),
+            digested: 1,
+            at,
+        })),
         _ => Event::HoldDecided {
             hold: HoldId(Seq(1)),
             decision: HoldDecision::Forward,

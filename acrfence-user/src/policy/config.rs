@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
+use super::opaque::AfterRestore;
 use super::rule::{Rule, glob};
 use super::units::{Duration, Size};
 use crate::analyzer::LlmSettings;
@@ -17,6 +18,8 @@ use crate::fence::{CompactedRule, Rules, SuspectRule, Unmatched};
 pub struct Config {
     /// `[fence]`: verdicts.
     pub fence: FencePolicy,
+    /// `[after_restore]`: what a restored agent may do that cannot be fenced.
+    pub after_restore: AfterRestore,
     /// `[boundary]`: what is read and recorded.
     pub boundary: BoundaryPolicy,
     /// `[upstream]`: the other side.
@@ -388,6 +391,7 @@ impl Config {
         for (n, rule) in config.rule.iter().enumerate() {
             rule.check().map_err(|e| format!("rule {}: {e}", n + 1))?;
         }
+        config.after_restore.check()?;
         commands::Rules::new(config.gate.command.clone()).map_err(|e| e.to_string())?;
         Ok(config)
     }

@@ -7,6 +7,7 @@ mod classify;
 mod config;
 mod in_doubt;
 mod inquire;
+mod opaque;
 mod rule;
 mod template;
 mod units;
@@ -22,6 +23,7 @@ pub use config::{
 };
 pub use in_doubt::{InDoubt, Query, Resend, Statuses, Tells};
 pub use inquire::{Finding, Plan};
+pub use opaque::{AfterRestore, ClassRule, OpaqueTo, Opaqueness, class_of};
 pub use rule::{Matcher, Rule, RuleKind};
 pub use template::Template;
 pub use units::{Duration, Size};

@@ -52,6 +52,30 @@ impl Probe {
         Ok(found)
     }
 
+    /// Whether a TCP socket of a process was accepted from a listener of its own network namespace: what
+    /// is written to it answers whoever connected. False where it cannot be told.
+    pub fn is_accepted(&self, process: ProcessIdentity, inode: u64) -> bool {
+        let Ok(dir) = ProcDir::of(process) else {
+            return false;
+        };
+        let mut listening = std::collections::HashSet::new();
+        let mut own = None;
+        for file in ["net/tcp", "net/tcp6"] {
+            let Ok(text) = dir.read(file, MOST_TABLE) else {
+                continue;
+            };
+            for row in rows(&String::from_utf8_lossy(&text)) {
+                if row.inode == inode {
+                    own = Some(row.local.port());
+                }
+                if row.is_listener {
+                    listening.insert(row.local.port());
+                }
+            }
+        }
+        own.is_some_and(|port| listening.contains(&port))
+    }
+
     /// Ends a connection in both directions, whoever shares it: the agent reads its end and
     /// connects anew. Gives false when it is not there any more.
     pub fn cut(&self, open: &OpenConnection) -> Result<bool, ProbeError> {
@@ -163,6 +187,7 @@ struct Row {
     peer: SocketAddr,
     inode: u64,
     is_connection: bool,
+    is_listener: bool,
 }
 
 /// Reads `/proc/net/tcp` and its like.
@@ -174,6 +199,7 @@ fn row(line: &str) -> Option<Row> {
     const ESTABLISHED: u8 = 1;
     const SYN_SENT: u8 = 2;
     const CLOSE_WAIT: u8 = 8;
+    const LISTEN: u8 = 10;
     let fields: Vec<&str> = line.split_whitespace().collect();
     let state = u8::from_str_radix(fields.get(3)?, 16).ok()?;
     Some(Row {
@@ -181,6 +207,7 @@ fn row(line: &str) -> Option<Row> {
         peer: address(fields.get(2)?)?,
         inode: fields.get(9)?.parse().ok()?,
         is_connection: matches!(state, ESTABLISHED | SYN_SENT | CLOSE_WAIT),
+        is_listener: state == LISTEN,
     })
 }
 

@@ -9,6 +9,7 @@ mod branch;
 mod call;
 mod effect;
 mod ids;
+mod opaque;
 mod origin;
 mod verdict;
 
@@ -25,5 +26,6 @@ pub use effect::{Effect, Fingerprint, Outcome, Resolution, Status};
 pub use ids::{
     AgentName, BranchId, EffectId, HoldId, IdError, ProcessIdentity, Seq, ThreadId, Timestamp,
 };
+pub use opaque::{Opaque, OpaqueClass, OpaqueStep};
 pub use origin::{Connection, Origin};
 pub use verdict::{Comparison, Field, FieldClass, Likeness, Refusal, RefusalCode, Verdict};

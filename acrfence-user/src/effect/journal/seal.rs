@@ -56,6 +56,9 @@ pub struct Sealed {
     pub external: bool,
 }
 
+/// The kind of [`Event::Opaque`].
+pub const OPAQUE: u8 = 21;
+
 /// The number that names this kind of event in the journal; never reused.
 pub fn kind_of(event: &Event) -> u8 {
     match event {
@@ -78,6 +81,7 @@ pub fn kind_of(event: &Event) -> u8 {
         Event::Conversed { .. } => 17,
         Event::Asked { .. } => 18,
         Event::Answered { .. } => 19,
+        Event::Opaque(_) => OPAQUE,
     }
 }
 
@@ -103,6 +107,7 @@ pub fn kind_name(kind: u8) -> &'static str {
         17 => "conversed",
         18 => "asked",
         19 => "answered",
+        OPAQUE => "opaque",
         MARK => "mark",
         _ => "unknown",
     }

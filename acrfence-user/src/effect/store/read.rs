@@ -11,7 +11,7 @@ use crate::effect::index::query;
 use crate::effect::journal::seal::{self, Mark, Record};
 use crate::effect::journal::{Loc, archive::Walked};
 use crate::effect::{EffectFilter, EffectRow, Event, LogError};
-use crate::words::{AgentName, BranchId, EffectId, Seq, ThreadId, Timestamp};
+use crate::words::{AgentName, BranchId, EffectId, Opaque, Seq, ThreadId, Timestamp};
 
 /// Which records to export. Fields that are set must all match; a record that has no such property
 /// (an observation has no branch) does not.
@@ -87,6 +87,31 @@ impl Store {
         self.walk(from, &mut |walked, record| {
             visit(walked.frame.header.seq, record)
         })
+    }
+
+    /// Traffic that was seen and not fenced, of the whole log or of one agent, oldest first: the newest
+    /// `most` since a time. Records of other kinds are passed over unopened.
+    pub fn opaque(
+        &self,
+        agent: Option<&AgentName>,
+        since: Option<Timestamp>,
+        most: usize,
+    ) -> Result<Vec<(Seq, Opaque)>, LogError> {
+        let mut found = std::collections::VecDeque::new();
+        self.walk_kind(Seq(0), Some(seal::OPAQUE), &mut |walked, record| {
+            if let Record::Event(Event::Opaque(seen)) = record
+                && agent.is_none_or(|agent| seen.origin.agent == *agent)
+                && since.is_none_or(|since| seen.at >= since)
+                && most > 0
+            {
+                if found.len() == most {
+                    found.pop_front();
+                }
+                found.push_back((walked.frame.header.seq, *seen));
+            }
+            Ok(ControlFlow::Continue(()))
+        })?;
+        Ok(found.into())
     }
 
     /// Writes one JSON object a line for every record that fits; returns how many.
@@ -183,6 +208,11 @@ impl Store {
     }
 
     fn walk(&self, from: Seq, visit: Visit<'_>) -> Result<(), LogError> {
+        self.walk_kind(from, None, visit)
+    }
+
+    /// The same for records of one kind only.
+    fn walk_kind(&self, from: Seq, kind: Option<u8>, visit: Visit<'_>) -> Result<(), LogError> {
         let archive = self.journal.archive();
         let head = self.journal.head().seq;
         let start = archive
@@ -192,7 +222,7 @@ impl Store {
             .map_or(0, |header| header.number);
         archive.walk(start, head, &mut |walked| {
             let seq = walked.frame.header.seq;
-            if seq < from {
+            if seq < from || kind.is_some_and(|kind| walked.frame.header.kind != kind) {
                 return Ok(ControlFlow::Continue(()));
             }
             let record = archive
@@ -294,6 +324,10 @@ impl Store {
                 about.thread = Some(*thread);
             }
             Event::HoldDecided { at, .. } | Event::HoldUsed { at, .. } => about.at = Some(*at),
+            Event::Opaque(seen) => {
+                about.agent = Some(seen.origin.agent.clone());
+                about.at = Some(seen.at);
+            }
             Event::Observed { thread, at, .. } => {
                 about.thread = Some(*thread);
                 about.at = Some(*at);

@@ -1,0 +1,177 @@
+//! Traffic that cannot be fenced: written down, counted, and refused after a restore where policy
+//! wants it so.
+//!
+//! Refused is what goes through the hook. An agent counts as restored while a branch in force for its
+//! calls was opened by a certain restore and nobody forked it; a suspected one refuses nothing, as
+//! different calls run there too.
+
+use super::now;
+use super::pipeline::Pipeline;
+use crate::boundary::{OpaqueFlow, Trouble, TroubleKind};
+use crate::effect::Event;
+use crate::policy::{Mode, OpaqueTo, Opaqueness, class_of};
+use crate::words::{
+    AgentName, BranchId, Cause, Grade, Opaque, OpaqueStep, Refusal, RefusalCode, ThreadId,
+};
+
+impl Pipeline {
+    /// Decides whether opaque bytes may flow.
+    pub(super) async fn let_through(&self, flow: &OpaqueFlow) -> Result<(), Refusal> {
+        if self.config().fence.mode == Mode::Observe {
+            return Ok(());
+        }
+        let Some(who) = self.denied(flow).await else {
+            return Ok(());
+        };
+        self.note_flow(flow, OpaqueStep::Refused);
+        let refusal = refusal(flow, &who);
+        self.tell(flow, format!("{} {}", refusal.title, refusal.detail));
+        Err(refusal)
+    }
+
+    /// Takes in that bytes begin to flow.
+    pub(super) fn flow_began(&self, flow: &OpaqueFlow) {
+        self.note_flow(flow, OpaqueStep::Began);
+    }
+
+    /// Waits until a flow that goes on must not any more.
+    pub(super) async fn until_denied(&self, flow: &OpaqueFlow) {
+        let mut changed = self.0.changed.subscribe();
+        loop {
+            if self.config().fence.mode == Mode::Enforce
+                && let Some(who) = self.denied(flow).await
+            {
+                self.note_flow(flow, OpaqueStep::Refused);
+                let refusal = refusal(flow, &who);
+                self.tell(
+                    flow,
+                    format!(
+                        "A connection that was open was ended. {} {}",
+                        refusal.title, refusal.detail
+                    ),
+                );
+                return;
+            }
+            if changed.changed().await.is_err() {
+                // Nothing changes any more.
+                return std::future::pending().await;
+            }
+        }
+    }
+
+    /// Takes in that a flow ended.
+    pub(super) fn flow_ended(&self, flow: OpaqueFlow) {
+        if flow.began {
+            self.note_flow(&flow, OpaqueStep::Ended);
+        }
+    }
+
+    /// Counts an observation and writes it down.
+    pub(super) fn note_opaque(&self, seen: Opaque) {
+        self.0.notices.opaque(&seen);
+        self.0.log.note(Event::Opaque(Box::new(seen)));
+    }
+
+    fn note_flow(&self, flow: &OpaqueFlow, step: OpaqueStep) {
+        let ended = step == OpaqueStep::Ended;
+        self.note_opaque(Opaque {
+            origin: flow.origin.clone(),
+            class: class_of(&flow.why, flow.peer.port()),
+            peer: flow.peer.to_string(),
+            why: flow.why.clone(),
+            step,
+            sent: flow.sent,
+            received: flow.received,
+            digest: flow.digest.filter(|_| ended),
+            digested: if ended { flow.sent } else { 0 },
+            at: now(),
+        });
+    }
+
+    fn tell(&self, flow: &OpaqueFlow, detail: String) {
+        let trouble = Trouble {
+            origin: flow.origin.clone(),
+            kind: TroubleKind::OpaqueDenied,
+            detail,
+        };
+        tracing::warn!(agent = %trouble.origin.agent, pid = trouble.origin.process.tgid, "{}", trouble.detail);
+        self.0.notices.trouble(trouble);
+    }
+
+    /// Who denies this flow now, if anybody does.
+    async fn denied(&self, flow: &OpaqueFlow) -> Option<String> {
+        let who = {
+            let config = self.config();
+            if !config.after_restore.denies_anything() {
+                return None;
+            }
+            let address = flow.peer.ip().to_string();
+            let mut hosts = vec![address.as_str()];
+            let sni = flow.origin.connection.as_ref().and_then(|c| c.sni.as_ref());
+            hosts.extend(sni.map(String::as_str));
+            let (verdict, who) = config.after_restore.decide(&OpaqueTo {
+                class: class_of(&flow.why, flow.peer.port()),
+                hosts: &hosts,
+                port: flow.peer.port(),
+            });
+            if verdict == Opaqueness::Allow {
+                return None;
+            }
+            who
+        };
+        // What a call that was let through does while it runs was decided with it.
+        if self.0.nesting.around(flow.origin.process).is_some() {
+            return None;
+        }
+        self.is_restored_now(&flow.origin.agent)
+            .await
+            .then_some(who)
+    }
+
+    /// Whether a branch that is in force for an agent's calls was opened by a certain restore, and
+    /// nobody forked it.
+    pub(super) async fn is_restored_now(&self, agent: &AgentName) -> bool {
+        let threads: Vec<ThreadId> = self.with_lineage(|lineage| {
+            let line = lineage.agent(agent);
+            line.map_or_else(Vec::new, |line| line.threads.clone())
+        });
+        for thread in threads {
+            let lines = self.lines(thread).await;
+            let restored = self.with_lineage(|lineage| {
+                let newest = lineage.wide(thread).map(|b| b.id);
+                let newest = newest.or_else(|| {
+                    let current = lineage.current(thread).map(|b| b.id);
+                    current.filter(|_| lines.is_empty())
+                });
+                let in_force = newest.into_iter().chain(lines.iter().map(|(_, b)| *b));
+                let is_restored = |branch: BranchId| {
+                    lineage
+                        .branch(branch)
+                        .is_some_and(|b| b.cause == Cause::Restore && b.grade == Grade::Certain)
+                };
+                in_force.into_iter().any(is_restored)
+            });
+            if restored {
+                return true;
+            }
+        }
+        false
+    }
+}
+
+fn refusal(flow: &OpaqueFlow, who: &str) -> Refusal {
+    let agent = &flow.origin.agent;
+    Refusal {
+        code: RefusalCode::Policy,
+        title: format!(
+            "A connection to {} ({}) was refused: `{agent}` was restored, and what it sends there cannot be compared with what it did before.",
+            flow.peer, flow.why
+        ),
+        detail: format!(
+            "{who} says `deny`. `acrfence fork {agent}` lets it go on; a class with `opaque = \"allow\"` lets such connections through after every restore."
+        ),
+        effect: None,
+        fields: Vec::new(),
+        hold: None,
+    }
+}
