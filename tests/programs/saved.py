@@ -45,9 +45,10 @@ def obey(bank, order, memory, pipes):
         except OSError as e:
             answer = f"error {e}"
     elif what == "child":
-        if os.fork() == 0:
+        child = os.fork()
+        if child == 0:
             live(bank, memory, words[0])
-        answer = "forked"
+        answer = str(child)
     elif what == "remember":
         memory["word"] = words[0]
         answer = "yes"

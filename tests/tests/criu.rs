@@ -319,21 +319,14 @@ fn a_restored_tree_of_processes_is_one_life() -> Result<()> {
     let mut world = World::fenced(ONLY_THE_KERNEL)?;
     world.pipes("child")?;
     let child = world.dir("child");
-    world.ask(&format!("child {}", child.display()))?;
+    let below = world.ask(&format!("child {}", child.display()))?;
     assert_eq!(ask(&child, "recall")?, "nothing");
     world.dump("images", &["--leave-running"])?;
     let first = ask(&child, "pay alice 100")?;
     assert!(first.starts_with("201"), "{first}");
     // The whole tree.
     world.agent.take().context("no agent")?.kill()?;
-    let group = world.fence.place().cgroup().path().join("cgroup.procs");
-    let daemon = world.fence.daemon_id()?.to_string();
-    for pid in fs::read_to_string(group)?
-        .lines()
-        .filter(|pid| *pid != daemon)
-    {
-        end(pid.parse()?)?;
-    }
+    end(below.parse()?)?;
     world.restore("images", &[])?;
     let other = world.ask("pay bob 7")?;
     assert!(other.starts_with("409"), "{other}");

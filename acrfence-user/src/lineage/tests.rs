@@ -87,15 +87,19 @@ impl Story {
     }
 
     fn checkpoint(&mut self, name: &str) {
+        self.checkpoint_through(name, None);
+    }
+
+    fn checkpoint_through(&mut self, name: &str, through: Option<Seq>) -> Seq {
         let agent = self.agent.clone();
         self.write(Event::CheckpointTaken(Checkpoint {
             agent,
             name: name.into(),
             thread: None,
             at: AT,
-            through: None,
+            through,
             image: None,
-        }));
+        }))
     }
 
     fn replay(&mut self, effect: Executed) {
@@ -452,4 +456,36 @@ proptest! {
             }
         }
     }
+}
+
+#[test]
+fn a_checkpoint_does_not_remember_what_was_running() {
+    let mut s = Story::new();
+    let known = s.pay();
+    let running = s.pay();
+    let through = Seq(running.id.0.0 - 1);
+    let taken = s.checkpoint_through("c", Some(through));
+    let after = s.pay();
+    for target in [
+        RestoreTarget::Checkpoint("c".into()),
+        RestoreTarget::CheckpointAt(taken),
+    ] {
+        s.restore(target);
+        assert_eq!(s.fenced(known), None);
+        assert_eq!(s.fenced(running), Some(Forgotten::Call));
+        assert_eq!(s.fenced(after), Some(Forgotten::Call));
+    }
+}
+
+#[test]
+fn a_checkpoint_is_found_by_its_position_whatever_its_name() {
+    let mut s = Story::new();
+    let early = s.checkpoint_through("c", None);
+    let paid = s.pay();
+    s.checkpoint("c");
+    s.restore(RestoreTarget::CheckpointAt(early));
+    assert_eq!(s.fenced(paid), Some(Forgotten::Call));
+    // By name the latest counts.
+    s.restore(RestoreTarget::Checkpoint("c".into()));
+    assert_eq!(s.fenced(paid), None);
 }
