@@ -137,7 +137,8 @@ impl Step {
         })
     }
 
-    fn is_done_by(&self, entry: &Entry) -> bool {
+    /// Whether `entry` is what came of this step.
+    pub(crate) fn is_done_by(&self, entry: &Entry) -> bool {
         let Entry::Result {
             tool,
             arguments,
@@ -242,7 +243,7 @@ impl Script {
 }
 
 /// Whether `name` is `tool` behind a client's prefix, such as `mcp__bank__transfer`.
-fn is(name: &str, tool: &str) -> bool {
+pub(crate) fn is(name: &str, tool: &str) -> bool {
     name.strip_suffix(tool)
         .is_some_and(|prefix| prefix.is_empty() || prefix.ends_with('_') || prefix.ends_with('-'))
 }
