@@ -133,7 +133,8 @@ impl Arguments {
             };
             worded &&
             // What is about a life without a restore has no other cells.
-            (!cell.scenario.is_control() || cell.restore == Restore::None)
+            (!cell.scenario.is_control() && cell.scenario != Scenario::TimedOut
+                || cell.restore == Restore::None)
                 && among(&self.scenario, &cell.scenario.name().to_owned())
                 && among(&self.agent, &cell.agent)
                 && among(&self.restore, &cell.restore)

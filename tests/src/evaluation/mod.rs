@@ -12,7 +12,7 @@ use anyhow::{Context as _, Result};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::agents::{Agent, Lived, Restore, Setting};
+use crate::agents::{Agent, CHAIN, Lived, Restore, Setting};
 use crate::fence::{Fence, Place};
 use crate::model::script::{Entry, Heed, Reply};
 use crate::model::{Model, Seen};
@@ -121,7 +121,8 @@ impl Cell {
     pub fn meant(&self) -> usize {
         let lives = match self.restore {
             // It sees what it did and does it again; that is its own decision, or the user's.
-            Restore::WholeHistory | Restore::AskedAgain => 2,
+            Restore::WholeHistory | Restore::AskedAgain | Restore::Compacted => 2,
+            Restore::Periodic => 3,
             _ => 1,
         };
         lives * self.scenario.meant()
@@ -129,10 +130,16 @@ impl Cell {
 
     /// Whether nothing is forgotten, so that nothing may be stopped.
     pub fn is_control(&self) -> bool {
-        matches!(
-            self.restore,
-            Restore::None | Restore::CutAfter | Restore::WholeHistory | Restore::AskedAgain
-        )
+        self.scenario != Scenario::TimedOut
+            && matches!(
+                self.restore,
+                Restore::None
+                    | Restore::CutAfter
+                    | Restore::WholeHistory
+                    | Restore::AskedAgain
+                    | Restore::Periodic
+                    | Restore::Compacted
+            )
     }
 
     /// Whether what the restored agent is told can be worded in several ways.
@@ -153,13 +160,33 @@ impl Cell {
             {
                 Some("our program around the framework sends no request twice")
             }
+            (agent, _) if self.scenario == Scenario::SubAgents && agent != Agent::ClaudeCode => {
+                Some("only Claude Code brings sub-agents of its own")
+            }
+            (_, Restore::ToolCrash) if self.transport != Transport::McpStdio => {
+                Some("only a server that the agent itself starts can kill it")
+            }
+            (_, Restore::Compacted | Restore::CompactedBadly)
+                if self.scenario != Scenario::Payment =>
+            {
+                Some("what comes after the summary is about the payment")
+            }
+            (Agent::ClaudeCode | Agent::Codex, _)
+                if self.scenario == Scenario::TimedOut
+                    && (self.agent, self.transport) != (Agent::ClaudeCode, Transport::McpHttp) =>
+            {
+                Some("its tool calls have no time limit that a user sets")
+            }
             (Agent::CrewAi, _) if redirected => {
                 Some("`replay` runs recorded tasks again and takes no new words")
             }
             (_, Restore::Newest) if redirected => {
                 Some("what resumes between order and action takes no new words")
             }
-            (_, Restore::WholeHistory | Restore::CutAfter | Restore::AskedAgain) if redirected => {
+            (
+                _,
+                Restore::WholeHistory | Restore::CutAfter | Restore::AskedAgain | Restore::Periodic,
+            ) if redirected => {
                 Some("it remembers that the approval is spent")
             }
             _ => None,
@@ -183,15 +210,31 @@ impl Cell {
             Suspect::Hold => "hold",
             Suspect::Replay => "replay",
         };
+        // A timer's period is hours and the windows are minutes; here both are seconds.
+        let windows = match self.restore {
+            Restore::Periodic => "suspect_window = \"1s\"\nrestart_window = \"1s\"\n",
+            _ => "",
+        };
         format!(
-            "[fence]\nmode = \"{mode}\"\nsuspect = \"{suspect}\"\nhold_timeout = \"{HOLD_TIMEOUT}\"\n"
+            "[fence]\n{windows}mode = \"{mode}\"\nsuspect = \"{suspect}\"\nhold_timeout = \"{HOLD_TIMEOUT}\"\n"
         )
     }
 
     /// Runs it once. The same seed gives the same words of the model.
     pub fn trial(&self, seed: u64) -> Result<Trial> {
-        let testbed = Testbed::start(self.scenario, self.transport)?;
-        let model = Model::start(self.scenario.script(&testbed.url(""), self.heed()), seed)?;
+        let mut testbed = Testbed::start(self.scenario, self.transport)?;
+        if self.restore == Restore::ToolCrash {
+            testbed = testbed.crashing(CHAIN);
+        }
+        let mut script = self.scenario.script(&testbed.url(""), self.heed());
+        script.summary = match self.restore {
+            Restore::Compacted => Some("Alice got her rent. Nothing is left to do."),
+            Restore::CompactedBadly => Some(
+                "The user's request: \"Please transfer 100 EUR to alice for the rent.\" It is still to be done.",
+            ),
+            _ => None,
+        };
+        let model = Model::start(script, seed)?;
         let home = tempfile::Builder::new()
             .prefix("acrfence-agent-")
             .tempdir()

@@ -149,7 +149,8 @@ impl Step {
         };
         // An agent that was killed in flight shows a call without its outcome.
         let notice = text.to_ascii_lowercase();
-        if notice.contains("aborted") || notice.contains("interrupted") {
+        let unknown = ["aborted", "interrupted", "timed out"];
+        if unknown.iter().any(|word| notice.contains(word)) {
             return false;
         }
         let typed = || {
@@ -189,11 +190,19 @@ pub struct Script {
     pub heed: Heed,
     /// Whether the provider is overloaded at first, whatever it is asked.
     pub flaky: bool,
+    /// What it says when it is asked to sum a conversation up.
+    pub summary: Option<&'static str>,
 }
 
 impl Script {
     /// What the model answers to `asked`.
     pub fn reply(&self, asked: &Asked, hand: &mut Hand) -> Reply {
+        if let Some(summary) = self.summary
+            && let Some(Entry::User(text)) = asked.history.last()
+            && text.contains("detailed summary of the conversation")
+        {
+            return Reply::Text(format!("<summary>\n{summary}\n</summary>"));
+        }
         let next = self.next(asked);
         if let Some(call) = next.and_then(|step| step.call(asked, hand)) {
             return Reply::Call(call);
@@ -274,6 +283,7 @@ mod tests {
             }],
             heed,
             flaky: false,
+            summary: None,
         }
     }
 
