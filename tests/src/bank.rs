@@ -94,7 +94,11 @@ impl Books {
     /// A page of the statement, from 1 on; there are always three.
     pub(crate) fn statement(&self, page: usize) -> Result<Value> {
         let bookings = self.ledger.entries()?;
-        let rows: Vec<_> = bookings.iter().skip((page.max(1) - 1) * 10).take(10).collect();
+        let rows: Vec<_> = bookings
+            .iter()
+            .skip((page.max(1) - 1) * 10)
+            .take(10)
+            .collect();
         Ok(json!({"page": page, "pages": 3, "rows": rows}))
     }
 

@@ -26,7 +26,9 @@ pub enum Scenario {
     SubAgents,
     /// One payment whose answer comes too late; the agent's tool gives up and the model calls it again.
     TimedOut,
-    /// One payment; the restored agent is sent to pay somebody else.
+    /// The same with an answer so late that the second call gives up as well.
+    TimedOutTwice,
+    /// Looks at the balance, then makes a payment; the restored agent is sent to pay somebody else.
     Redirected,
     /// Looks at the balance, then transfers (the paper's V1, a crash after the transfer).
     Transfer,
@@ -87,6 +89,7 @@ impl Scenario {
             Self::Pagination => "pagination",
             Self::SubAgents => "sub_agents",
             Self::TimedOut => "tool_timed_out",
+            Self::TimedOutTwice => "tool_timed_out_twice",
             Self::Redirected => "redirected_payment",
             Self::Transfer => "v1_transfer",
             Self::Cloud => "v1_cloud",
@@ -110,6 +113,7 @@ impl Scenario {
             Self::Pagination,
             Self::SubAgents,
             Self::TimedOut,
+            Self::TimedOutTwice,
             Self::Redirected,
             Self::Transfer,
             Self::Cloud,
@@ -143,6 +147,11 @@ impl Scenario {
             Self::TwoEqual | Self::SubAgents => 2,
             _ => 1,
         }
+    }
+
+    /// Whether its tools give up before the first answer comes.
+    pub fn times_out(self) -> bool {
+        matches!(self, Self::TimedOut | Self::TimedOutTwice)
     }
 
     /// Whether it is about a life without a restore.
@@ -194,7 +203,7 @@ impl Scenario {
     /// What the agent is asked first.
     pub fn prompt(self) -> &'static str {
         match self {
-            Self::Payment | Self::Overloaded | Self::TimedOut | Self::Redirected => {
+            Self::Payment | Self::Overloaded | Self::TimedOut | Self::TimedOutTwice => {
                 "Please transfer 100 EUR to alice for the rent."
             }
             Self::Polling => {
@@ -209,7 +218,7 @@ impl Scenario {
             Self::TwoEqual => {
                 "Please transfer 100 EUR to alice for May, and another 100 EUR to alice for June."
             }
-            Self::Transfer => {
+            Self::Transfer | Self::Redirected => {
                 "Check the balance of my account first, then transfer 100 EUR to alice for the rent."
             }
             Self::Cloud => "Check the quota first, then create one c5.large server for the build.",
@@ -225,7 +234,7 @@ impl Scenario {
     /// What comes before the action, as a turn of its own, for agents whose state is saved between turns.
     pub fn opening(self) -> Option<&'static str> {
         Some(match self {
-            Self::Transfer => "Check the balance of my account, nothing more.",
+            Self::Transfer | Self::Redirected => "Check the balance of my account, nothing more.",
             Self::Cloud => "Check the quota, nothing more.",
             Self::ApprovalBypass(_) => {
                 "Customer C-4711 wants to be forgotten: request an approval for that, nothing more."
@@ -269,10 +278,17 @@ impl Scenario {
     pub fn script(self, service: &str, heed: Heed) -> Script {
         let at = |path: &str| format!("{service}{path}");
         let mut asks = match self {
-            Self::Payment | Self::Overloaded | Self::TimedOut | Self::Redirected => vec![
+            Self::Payment | Self::Overloaded | Self::TimedOut | Self::TimedOutTwice => vec![
                 ask("transfer 100 EUR", [transfer(at("/v1/transfers"))]),
                 ask("transfer 250 EUR", [to_bob(at("/v1/transfers"))]),
             ],
+            Self::Redirected => {
+                let look = || look("check_balance", "/v1/balance", at("/v1/balance"));
+                vec![
+                    ask("transfer 100 EUR", [look(), transfer(at("/v1/transfers"))]),
+                    ask("transfer 250 EUR", [look(), to_bob(at("/v1/transfers"))]),
+                ]
+            }
             Self::TwoEqual => {
                 let both = [transfer(at("/v1/transfers")), transfer(at("/v1/transfers"))];
                 vec![ask("transfer 100 EUR", both)]
@@ -286,7 +302,15 @@ impl Scenario {
             Self::Pagination => {
                 let page = |n| statement(n, at("/v1/statement"));
                 let transfer = transfer(at("/v1/transfers"));
-                let steps = [page(1), page(2), page(3), transfer, page(1), page(2), page(3)];
+                let steps = [
+                    page(1),
+                    page(2),
+                    page(3),
+                    transfer,
+                    page(1),
+                    page(2),
+                    page(3),
+                ];
                 vec![ask("transfer 100 EUR", steps)]
             }
             Self::SubAgents => vec![

@@ -47,7 +47,8 @@ impl Transport {
 const BALANCE: u64 = 2000;
 
 /// How late an answer is that comes too late.
-const SLOW: Duration = Duration::from_secs(4);
+const SLOW: Duration = Duration::from_secs(6);
+const SLOWER: Duration = Duration::from_secs(10);
 
 /// A running service, and the certificate authority that vouches for it.
 pub struct Testbed {
@@ -73,7 +74,11 @@ impl Testbed {
             Kind::Bank => {
                 let options = Options {
                     balance: Some(BALANCE),
-                    slow_at_first: (scenario == Scenario::TimedOut).then_some(SLOW),
+                    slow_at_first: match scenario {
+                        Scenario::TimedOut => Some(SLOW),
+                        Scenario::TimedOutTwice => Some(SLOWER),
+                        _ => None,
+                    },
                     ..Options::default()
                 };
                 Deployed::Bank(Bank::start_with(&authority, options)?)

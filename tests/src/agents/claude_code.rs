@@ -65,7 +65,11 @@ pub(super) fn live(setting: &Setting<'_>, restore: Restore) -> Result<Vec<Ended>
                 _ => "continue",
             };
             let command = claude(setting, words, &["--resume", FIRST])?;
-            return Ok(vec![ended, compacted, setting.run("the agent after it", command)?]);
+            return Ok(vec![
+                ended,
+                compacted,
+                setting.run("the agent after it", command)?,
+            ]);
         }
         _ => {}
     }
@@ -137,7 +141,7 @@ fn claude(setting: &Setting<'_>, prompt: &str, session: &[&str]) -> Result<Comma
         .env("CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC", "1")
         .env("DISABLE_AUTOUPDATER", "1")
         // In milliseconds, as its users set it.
-        .envs((setting.scenario == Scenario::TimedOut).then_some(("MCP_TOOL_TIMEOUT", "2000")))
+        .envs((setting.scenario.times_out()).then_some(("MCP_TOOL_TIMEOUT", "4000")))
         // It refuses to go without permissions as root otherwise.
         .env("IS_SANDBOX", "1")
         .arg("--print")

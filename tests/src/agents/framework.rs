@@ -9,7 +9,6 @@ use serde_json::json;
 
 use super::{Agent, Restore, Setting};
 use crate::process::Ended;
-use crate::scenario::Scenario;
 use crate::testbed::Transport;
 
 pub(super) fn live(agent: Agent, setting: &Setting<'_>, restore: Restore) -> Result<Vec<Ended>> {
@@ -53,7 +52,7 @@ fn driver(agent: Agent, setting: &Setting<'_>, restore: Restore, part: &str) -> 
         "service": setting.testbed.url(""),
         "transport": setting.testbed.transport().name(),
         "stdio": stdio,
-        "patience": if setting.scenario == Scenario::TimedOut { 2 } else { 60 },
+        "patience": if setting.scenario.times_out() { 4 } else { 60 },
         "home": setting.home,
     });
     let mut command;

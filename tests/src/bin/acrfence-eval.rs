@@ -133,7 +133,7 @@ impl Arguments {
             };
             worded &&
             // What is about a life without a restore has no other cells.
-            (!cell.scenario.is_control() && cell.scenario != Scenario::TimedOut
+            (!cell.scenario.is_control() && !cell.scenario.times_out()
                 || cell.restore == Restore::None)
                 && among(&self.scenario, &cell.scenario.name().to_owned())
                 && among(&self.agent, &cell.agent)
