@@ -24,6 +24,9 @@ class Task:
     model     URL of the model
     service   URL of the service
     home      a directory for what the agent keeps
+    transport how the service is reached: rest, mcp_http, mcp_stdio
+    stdio     the command that serves MCP over standard input and output
+    patience  seconds after which a tool gives up
     """
 
     def __init__(self):
@@ -42,7 +45,7 @@ class Task:
 
 
 TASK = Task()
-CLIENT = httpx.Client(timeout=60)
+CLIENT = httpx.Client(timeout=TASK.patience)
 
 
 def get(path):
@@ -50,7 +53,10 @@ def get(path):
 
 
 def post(path, body):
-    answer = CLIENT.post(TASK.service + path, json=body)
+    try:
+        answer = CLIENT.post(TASK.service + path, json=body)
+    except httpx.TimeoutException:
+        return "Error: the request timed out"
     return answer.text if answer.is_success else f"Error {answer.status_code}: {answer.text}"
 
 
@@ -74,6 +80,15 @@ def transfer(to: str, amount: int, ref: str) -> str:
     now = datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds")
     body = {"to": to, "amount": amount, "currency": "EUR", "reference": ref, "requested_at": now}
     return post("/v1/transfers", body)
+
+
+def read_statement(page: int) -> str:
+    """Reads a page of the statement.
+
+    Args:
+        page: which page, from 1 on
+    """
+    return get(f"/v1/statement?page={page}")
 
 
 def check_quota(resource_type: str = "server") -> str:
@@ -128,7 +143,7 @@ def execute_payment(token: str, vendor: str, amount: int) -> str:
 
 
 TOOLS = {
-    "bank": [check_balance, transfer],
+    "bank": [check_balance, read_statement, transfer],
     "cloud": [check_quota, create_server],
     "approval": [request_approval, delete_customer_data, execute_payment],
 }

@@ -91,6 +91,17 @@ impl Books {
         self.pace.answer().await;
     }
 
+    /// A page of the statement, from 1 on; there are always three.
+    pub(crate) fn statement(&self, page: usize) -> Result<Value> {
+        let bookings = self.ledger.entries()?;
+        let rows: Vec<_> = bookings
+            .iter()
+            .skip((page.max(1) - 1) * 10)
+            .take(10)
+            .collect();
+        Ok(json!({"page": page, "pages": 3, "rows": rows}))
+    }
+
     /// What is left.
     pub(crate) fn balance(&self) -> Result<i64> {
         let spent: u64 = self.ledger.entries()?.iter().map(|b| b.order.amount).sum();
@@ -120,6 +131,8 @@ pub struct Options {
     pub only_v4: bool,
     /// What is on the account at the beginning.
     pub balance: Option<u64>,
+    /// How long it takes to answer the first transfer.
+    pub slow_at_first: Option<Duration>,
 }
 
 impl Bank {
@@ -133,11 +146,12 @@ impl Bank {
         let books = Arc::new(Books::new(
             options.balance.unwrap_or(BALANCE),
             Ledger::default(),
-            Pace::new(options.delay),
+            Pace::new(options.delay).slow_at_first(options.slow_at_first),
         ));
         let router = Router::new()
             .route("/v1/transfers", post(transfer).get(ledger))
             .route("/v1/balance", get(balance))
+            .route("/v1/statement", get(statement))
             .route("/v1/connection", get(connection))
             .with_state(books.clone())
             .merge(mcp::routes(mcp::BankTools::new(books.clone())));
@@ -265,6 +279,19 @@ async fn ledger(State(books): State<Arc<Books>>, Query(wanted): Query<Wanted>) -
 async fn balance(State(books): State<Arc<Books>>) -> Response {
     match books.balance() {
         Ok(balance) => Json(json!({"balance": balance, "currency": "EUR"})).into_response(),
+        Err(why) => broken(&why),
+    }
+}
+
+/// A page of the statement.
+#[derive(Deserialize)]
+struct Page {
+    page: usize,
+}
+
+async fn statement(State(books): State<Arc<Books>>, Query(wanted): Query<Page>) -> Response {
+    match books.statement(wanted.page) {
+        Ok(page) => Json(page).into_response(),
         Err(why) => broken(&why),
     }
 }

@@ -54,6 +54,13 @@ struct CheckBalance {
 
 #[derive(Deserialize, JsonSchema)]
 #[schemars(crate = "rmcp::schemars")]
+struct ReadStatement {
+    /// Which page, from 1 on.
+    page: usize,
+}
+
+#[derive(Deserialize, JsonSchema)]
+#[schemars(crate = "rmcp::schemars")]
 struct Transfer {
     /// Who gets the money.
     to: String,
@@ -85,6 +92,18 @@ impl BankTools {
         Ok(CallToolResult::structured(
             json!({"balance": balance, "currency": "EUR"}),
         ))
+    }
+
+    #[tool(
+        description = "Reads a page of the statement.",
+        annotations(read_only_hint = true)
+    )]
+    fn read_statement(
+        &self,
+        Parameters(wish): Parameters<ReadStatement>,
+    ) -> Result<CallToolResult, ErrorData> {
+        let page = self.books.statement(wish.page).map_err(internal)?;
+        Ok(CallToolResult::structured(page))
     }
 
     #[tool(description = "Transfers money.")]

@@ -19,6 +19,8 @@ pub struct Pace {
     arrived: Mutex<usize>,
     arrival: Condvar,
     gate: Option<PathBuf>,
+    slow_at_first: Option<Duration>,
+    crashes: u32,
 }
 
 impl Default for Pace {
@@ -36,6 +38,8 @@ impl Pace {
             arrived: Mutex::new(0),
             arrival: Condvar::new(),
             gate: None,
+            slow_at_first: None,
+            crashes: 0,
         }
     }
 
@@ -45,6 +49,20 @@ impl Pace {
             gate: Some(directory.to_path_buf()),
             ..Self::default()
         }
+    }
+
+    /// The same, with the first answer so late.
+    pub fn slow_at_first(self, slow_at_first: Option<Duration>) -> Self {
+        Self {
+            slow_at_first,
+            ..self
+        }
+    }
+
+    /// The pace of a malicious service that an agent started: it kills the agent after each of the
+    /// first `crashes` actions, over all its own lives, and before it answers.
+    pub fn crashing(self, crashes: u32) -> Self {
+        Self { crashes, ..self }
     }
 
     /// From now on answers wait for [`Self::release`].
@@ -74,8 +92,24 @@ impl Pace {
 
     /// The work of one request is done: says so, then waits for its answer's turn.
     pub(crate) async fn answer(&self) {
-        *self.lock() += 1;
+        let arrived = {
+            let mut arrived = self.lock();
+            *arrived += 1;
+            *arrived
+        };
         self.arrival.notify_all();
+        if let (Some(late), 1) = (self.slow_at_first, arrived) {
+            tokio::time::sleep(late).await;
+        }
+        if let Some(directory) = &self.gate
+            && crash(directory, self.crashes)
+        {
+            // Agents write their histories a little later than they call.
+            tokio::time::sleep(BEFORE_THE_CRASH).await;
+            if let Some(agent) = rustix::process::getppid() {
+                let _ = rustix::process::kill_process(agent, rustix::process::Signal::KILL);
+            }
+        }
         if let Some(directory) = self.gate.clone() {
             // A gate that is gone holds nobody.
             let _ = tokio::task::spawn_blocking(move || pass(&directory)).await;
@@ -90,6 +124,16 @@ impl Pace {
     fn lock(&self) -> MutexGuard<'_, usize> {
         self.arrived.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// How long a malicious service waits before it kills its agent.
+const BEFORE_THE_CRASH: Duration = Duration::from_millis(700);
+
+/// Whether another one of `crashes` is due; counts it in `directory`.
+fn crash(directory: &Path, crashes: u32) -> bool {
+    let file = directory.join("crashes");
+    let so_far = std::fs::read(&file).map_or(0, |text| text.len());
+    so_far < crashes as usize && std::fs::write(&file, vec![b'x'; so_far + 1]).is_ok()
 }
 
 /// Holds the answers of a service in another process, as [`Pace::hold`] does in this one. Two named

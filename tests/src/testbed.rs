@@ -46,6 +46,10 @@ impl Transport {
 /// What is on the account, as in the paper.
 const BALANCE: u64 = 2000;
 
+/// How late an answer is that comes too late.
+const SLOW: Duration = Duration::from_secs(6);
+const SLOWER: Duration = Duration::from_secs(10);
+
 /// A running service, and the certificate authority that vouches for it.
 pub struct Testbed {
     scenario: Scenario,
@@ -53,6 +57,7 @@ pub struct Testbed {
     service: Deployed,
     authority: Authority,
     books: TempDir,
+    crashes: u32,
 }
 
 enum Deployed {
@@ -69,6 +74,11 @@ impl Testbed {
             Kind::Bank => {
                 let options = Options {
                     balance: Some(BALANCE),
+                    slow_at_first: match scenario {
+                        Scenario::TimedOut => Some(SLOW),
+                        Scenario::TimedOutTwice => Some(SLOWER),
+                        _ => None,
+                    },
                     ..Options::default()
                 };
                 Deployed::Bank(Bank::start_with(&authority, options)?)
@@ -88,7 +98,13 @@ impl Testbed {
             service,
             authority,
             books,
+            crashes: 0,
         })
+    }
+
+    /// Makes its stdio servers kill their agent after each of the first `crashes` actions.
+    pub fn crashing(self, crashes: u32) -> Self {
+        Self { crashes, ..self }
     }
 
     /// Who vouches for the service.
@@ -121,6 +137,8 @@ impl Testbed {
             self.books.path().into(),
             "--mode".into(),
             mode.into(),
+            "--crashes".into(),
+            self.crashes.to_string().into(),
         ])
     }
 
@@ -129,13 +147,21 @@ impl Testbed {
         let stdio = self.transport == Transport::McpStdio;
         let file = |name: &str| self.books.path().join(name);
         Ok(match &self.service {
-            Deployed::Bank(bank) => effects(if stdio {
-                Ledger::<Booking>::in_file(file("bank.jsonl"))
-                    .entries()?
-                    .len()
-            } else {
-                bank.payments()
-            }),
+            Deployed::Bank(bank) => {
+                let bookings = if stdio {
+                    Ledger::<Booking>::in_file(file("bank.jsonl")).entries()?
+                } else {
+                    bank.ledger()
+                };
+                let astray = bookings.iter().filter(|one| one.order.to != "alice");
+                Tally {
+                    effects: bookings.len(),
+                    unauthorised: match self.scenario {
+                        Scenario::Redirected => astray.count(),
+                        _ => 0,
+                    },
+                }
+            }
             Deployed::Cloud(cloud) => effects(if stdio {
                 Ledger::<Machine>::in_file(file("cloud.jsonl"))
                     .entries()?

@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use acrfence_tests::agents::{Agent, Restore};
 use acrfence_tests::approval::Mode;
 use acrfence_tests::evaluation::{Between, Cell, Suspect};
-use acrfence_tests::scenario::{Scenario, Wording};
+use acrfence_tests::scenario::Scenario;
 use acrfence_tests::testbed::Transport;
 use anyhow::{Result, ensure};
 use libtest_mimic::{Arguments, Completion, Failed, Trial};
@@ -171,6 +171,6 @@ fn cell((scenario, agent, restore, transport, ..): Expected, fence: Between) -> 
         transport,
         fence,
         suspect: Suspect::Hold,
-        wording: Wording::Explicit,
+        wording: scenario.usual_wording(),
     }
 }

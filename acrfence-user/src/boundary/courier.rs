@@ -14,6 +14,7 @@ use tokio::time::{Instant, timeout_at};
 use super::Courier;
 use super::http::body::Recorder;
 use super::http::exchange::{Asked, Leg};
+use super::http::outlet::Reply;
 use super::http::spool::{Spooled, SpooledBody};
 use super::http::upstream::{Outgoing, Received, SendError};
 use super::http::{encoding, headers};
@@ -29,6 +30,8 @@ pub(crate) struct LegCourier<'a> {
     pub(crate) asked: &'a Asked,
     /// `_meta` of the agent's own call, for MCP.
     pub(crate) meta: Option<&'a str>,
+    /// Where the call is answered.
+    pub(crate) reply: &'a Reply,
 }
 
 #[async_trait::async_trait]
@@ -42,6 +45,10 @@ impl Courier for LegCourier<'_> {
             }),
         };
         carried.map_or_else(|ending| ending, Ending::Response)
+    }
+
+    fn is_gone(&self) -> bool {
+        self.reply.is_gone()
     }
 }
 

@@ -133,6 +133,11 @@ pub trait Courier: Send + Sync {
     /// Sends a request and waits for its answer, at most so long. Sends it once, follows no redirect,
     /// and says [`Ending::Response`] only for an answer that came whole.
     async fn carry(&self, question: &Request, within: std::time::Duration) -> Ending;
+
+    /// Whether whoever made the call hung up and hears no answer any more.
+    fn is_gone(&self) -> bool {
+        false
+    }
 }
 
 /// What to do with a call.

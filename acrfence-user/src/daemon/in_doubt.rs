@@ -38,6 +38,11 @@ impl<'a> Doubt<'a> {
             asked: HashSet::new(),
         }
     }
+
+    /// Whether whoever made the call hung up meanwhile.
+    pub(super) fn is_gone(&self) -> bool {
+        self.courier.is_some_and(Courier::is_gone)
+    }
 }
 
 /// A question that may be sent now. While it lives, nobody else asks about the effect.

@@ -81,7 +81,10 @@ impl Pipeline {
                 Decision::AwaitTwin(_) => {
                     drop(turn);
                     // The twin's own time-outs bound this wait.
-                    if changed.changed().await.is_err() {
+                    let stopping = changed.changed().await.is_err();
+                    // One that gave up while it waited hears no answer, and must not use it up for
+                    // the call that its agent makes instead.
+                    if stopping || doubt.is_gone() {
                         return self.refuse(call, place, &judged, None).await;
                     }
                 }
@@ -110,10 +113,10 @@ impl Pipeline {
                     }
                     let hold = self.hold_for(&call, place, &key, effect, reason).await?;
                     drop(turn);
-                    if tokio::time::timeout_at(deadline, changed.changed())
+                    let late = tokio::time::timeout_at(deadline, changed.changed())
                         .await
-                        .is_err()
-                    {
+                        .is_err();
+                    if late || doubt.is_gone() {
                         return self.refuse(call, place, &judged, Some(hold)).await;
                     }
                 }
@@ -258,7 +261,7 @@ impl Pipeline {
         told.unwrap_or_else(|| Refusal {
             code: RefusalCode::Held,
             title: "An equal call is still running.".into(),
-            detail: "The daemon is stopping. Nothing was sent. Try again when it runs.".into(),
+            detail: "The daemon stops, or whoever called hung up. Nothing was sent. Try again when it runs.".into(),
             effect: judged.earlier.as_ref().map(|e| e.id),
             fields: Vec::new(),
             hold,

@@ -13,7 +13,13 @@ async function get(path) {
 
 async function post(path, body) {
   const headers = { "content-type": "application/json" };
-  const answer = await fetch(task.service + path, { method: "POST", headers, body: JSON.stringify(body) });
+  const signal = AbortSignal.timeout(task.patience * 1000);
+  const wish = { method: "POST", headers, body: JSON.stringify(body), signal };
+  const answer = await fetch(task.service + path, wish).catch((why) => {
+    if (why.name === "TimeoutError") return null;
+    throw why;
+  });
+  if (answer === null) return "Error: the request timed out";
   const text = await answer.text();
   return answer.ok ? text : `Error ${answer.status}: ${text}`;
 }
@@ -24,6 +30,9 @@ const define = (description, shape, execute) => tool({ description, inputSchema:
 const tools = {
   bank: {
     check_balance: define("Tells what is left on the account.", {}, () => get("/v1/balance")),
+    read_statement: define("Reads a page of the statement.", { page: z.number().int() }, ({ page }) =>
+      get(`/v1/statement?page=${page}`),
+    ),
     transfer: define("Transfers money.", { to: text, amount: z.number().int(), ref: text }, ({ to, amount, ref }) =>
       post("/v1/transfers", { to, amount, currency: "EUR", reference: ref, requested_at: new Date().toISOString() }),
     ),

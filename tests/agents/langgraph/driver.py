@@ -1,5 +1,6 @@
 """LangGraph with its SQLite checkpointer: time travel, and crashes at every durability."""
 
+import asyncio
 import os
 import sqlite3
 import sys
@@ -13,7 +14,23 @@ from langgraph.graph import END, START, MessagesState, StateGraph
 from langgraph.prebuilt import ToolNode
 from task import TASK
 
-TOOLS = [tool(function) for function in TASK.tools()]
+
+
+def mcp_tools():
+    """The service's tools over MCP. The adapters only know asynchronous graphs; this one is not."""
+    from langchain_mcp_adapters.client import MultiServerMCPClient
+
+    if TASK.transport == "mcp_stdio":
+        server = {"transport": "stdio", "command": TASK.stdio[0], "args": TASK.stdio[1:]}
+    else:
+        server = {"transport": "streamable_http", "url": TASK.service + "/mcp"}
+    tools = asyncio.run(MultiServerMCPClient({TASK.kind: server}).get_tools())
+    for one in tools:
+        one.func = lambda call=one.coroutine, **arguments: asyncio.run(call(**arguments))
+    return tools
+
+
+TOOLS = [tool(function) for function in TASK.tools()] if TASK.transport == "rest" else mcp_tools()
 MODEL = ChatOpenAI(model="scripted", base_url=TASK.model + "/v1", api_key="none", max_retries=0).bind_tools(TOOLS)
 THREAD = {"configurable": {"thread_id": "1"}}
 

@@ -7,6 +7,7 @@ import sys
 
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 from agents import Agent, OpenAIResponsesModel, Runner, SQLiteSession, function_tool, set_tracing_disabled
+from agents.mcp import MCPServerStdio, MCPServerStreamableHttp
 from openai import AsyncOpenAI
 from task import TASK
 
@@ -15,8 +16,17 @@ client = AsyncOpenAI(base_url=TASK.model + "/v1", api_key="none", max_retries=0)
 agent = Agent(
     name="assistant",
     model=OpenAIResponsesModel(model="scripted", openai_client=client),
-    tools=[function_tool(function) for function in TASK.tools()],
+    tools=[function_tool(function) for function in TASK.tools()] if TASK.transport == "rest" else [],
 )
+
+
+def mcp_server():
+    """The service over MCP."""
+    if TASK.transport == "mcp_stdio":
+        params = {"command": TASK.stdio[0], "args": TASK.stdio[1:]}
+        return MCPServerStdio(params, name=TASK.kind, client_session_timeout_seconds=60)
+    params = {"url": TASK.service + "/mcp"}
+    return MCPServerStreamableHttp(params, name=TASK.kind, client_session_timeout_seconds=60)
 
 
 async def ask(session, words):
@@ -36,6 +46,14 @@ async def rewind(session):
 
 
 async def main():
+    if TASK.transport == "rest":
+        return await live()
+    async with mcp_server() as server:
+        agent.mcp_servers = [server]
+        await live()
+
+
+async def live():
     session = SQLiteSession("1", TASK.at("session.db"))
     if TASK.part in ("first", "both"):
         print(await ask(session, TASK.prompt))

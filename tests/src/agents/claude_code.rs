@@ -7,13 +7,18 @@ use std::process::Command;
 use anyhow::{Context as _, Result, bail};
 use serde_json::{Value, json};
 
-use super::{Agent, Restore, Setting, find, json_lines};
+use super::{Agent, CHAIN, Restore, Setting, find, json_lines};
 use crate::process::Ended;
 use crate::scenario::Scenario;
 use crate::testbed::Transport;
 
 const FIRST: &str = "11111111-1111-4111-8111-111111111111";
 const SECOND: &str = "22222222-2222-4222-8222-222222222222";
+const LATER: [&str; 3] = [
+    SECOND,
+    "33333333-3333-4333-8333-333333333333",
+    "44444444-4444-4444-8444-444444444444",
+];
 
 pub(super) fn live(setting: &Setting<'_>, restore: Restore) -> Result<Vec<Ended>> {
     let first = || claude(setting, setting.scenario.prompt(), &["--session-id", FIRST]);
@@ -33,6 +38,41 @@ pub(super) fn live(setting: &Setting<'_>, restore: Restore) -> Result<Vec<Ended>
         return Ok(vec![resume(&[FIRST])?]);
     }
     let ended = setting.run("the agent", first()?)?;
+    match restore {
+        Restore::CutChain => return chain(setting, ended),
+        Restore::ToolCrash => {
+            let mut lives = vec![ended];
+            while lives.last().is_some_and(|life| !life.ok()) && lives.len() <= CHAIN as usize {
+                lives.push(resume(&[FIRST])?);
+            }
+            return Ok(lives);
+        }
+        Restore::Periodic => {
+            let mut lives = vec![ended];
+            for session in &LATER[..2] {
+                setting.tick();
+                let words = setting.scenario.prompt();
+                let command = claude(setting, words, &["--session-id", session])?;
+                lives.push(setting.run("the next one", command)?);
+            }
+            return Ok(lives);
+        }
+        Restore::Compacted | Restore::CompactedBadly => {
+            let to_compact = claude(setting, "/compact", &["--resume", FIRST])?;
+            let compacted = setting.run("the agent that compacts", to_compact)?;
+            let words = match restore {
+                Restore::Compacted => Scenario::Redirected.again(setting.wording),
+                _ => "continue",
+            };
+            let command = claude(setting, words, &["--resume", FIRST])?;
+            return Ok(vec![
+                ended,
+                compacted,
+                setting.run("the agent after it", command)?,
+            ]);
+        }
+        _ => {}
+    }
     if restore == Restore::None {
         return Ok(vec![ended]);
     }
@@ -44,7 +84,7 @@ pub(super) fn live(setting: &Setting<'_>, restore: Restore) -> Result<Vec<Ended>
         .with_context(|| format!("the session shows no action; it ended so: {ended:?}"))?;
     let again = match restore {
         Restore::Cut => {
-            resume_cut(&file, &lines[..act])?;
+            resume_cut(&file, &lines[..act], SECOND)?;
             resume(&[SECOND])?
         }
         Restore::CutAfter => {
@@ -52,7 +92,7 @@ pub(super) fn live(setting: &Setting<'_>, restore: Restore) -> Result<Vec<Ended>
                 .iter()
                 .position(|line| line["message"]["content"][0]["type"] == "tool_result")
                 .context("the session shows no result of the action")?;
-            resume_cut(&file, &lines[..=act + result])?;
+            resume_cut(&file, &lines[..=act + result], SECOND)?;
             resume(&[SECOND])?
         }
         Restore::RewindFork => {
@@ -74,6 +114,23 @@ pub(super) fn live(setting: &Setting<'_>, restore: Restore) -> Result<Vec<Ended>
     Ok(vec![ended, again])
 }
 
+/// Cuts the session before the action and resumes it, and does so with what comes of that.
+fn chain(setting: &Setting<'_>, first: Ended) -> Result<Vec<Ended>> {
+    let mut file = session(setting.home)?;
+    let mut lives = vec![first];
+    for next in LATER {
+        let lines = json_lines(&file)?;
+        let act = lines
+            .iter()
+            .position(|line| acts(line, setting.scenario))
+            .with_context(|| format!("the session shows no action; it ended so: {lives:?}"))?;
+        file = resume_cut(&file, &lines[..act], next)?;
+        let command = claude(setting, setting.again(), &["--resume", next])?;
+        lives.push(setting.run("the resumed agent", command)?);
+    }
+    Ok(lives)
+}
+
 /// A command that does `prompt` and ends.
 fn claude(setting: &Setting<'_>, prompt: &str, session: &[&str]) -> Result<Command> {
     let program = Agent::ClaudeCode.home()?.join("node_modules/.bin/claude");
@@ -83,6 +140,8 @@ fn claude(setting: &Setting<'_>, prompt: &str, session: &[&str]) -> Result<Comma
         .env("ANTHROPIC_API_KEY", "sk-ant-none")
         .env("CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC", "1")
         .env("DISABLE_AUTOUPDATER", "1")
+        // In milliseconds, as its users set it.
+        .envs((setting.scenario.times_out()).then_some(("MCP_TOOL_TIMEOUT", "4000")))
         // It refuses to go without permissions as root otherwise.
         .env("IS_SANDBOX", "1")
         .arg("--print")
@@ -134,17 +193,18 @@ fn acts(line: &Value, scenario: Scenario) -> bool {
         })
 }
 
-/// Writes `lines` as a session of its own.
-fn resume_cut(file: &Path, lines: &[Value]) -> Result<()> {
+/// Writes `lines` as a session of its own, called `id`.
+fn resume_cut(file: &Path, lines: &[Value], id: &str) -> Result<PathBuf> {
     let mut text = String::new();
     for line in lines {
         let mut line = line.clone();
         if line.get("sessionId").is_some() {
-            line["sessionId"] = SECOND.into();
+            line["sessionId"] = id.into();
         }
         text += &line.to_string();
         text.push('\n');
     }
-    let cut = file.with_file_name(format!("{SECOND}.jsonl"));
-    fs::write(&cut, text).with_context(|| format!("writing {}", cut.display()))
+    let cut = file.with_file_name(format!("{id}.jsonl"));
+    fs::write(&cut, text).with_context(|| format!("writing {}", cut.display()))?;
+    Ok(cut)
 }

@@ -7,7 +7,7 @@ use std::process::Command;
 use anyhow::{Context as _, Result, bail};
 use serde_json::{Value, json};
 
-use super::{Agent, Restore, Setting, find, json_lines};
+use super::{Agent, CHAIN, Restore, Setting, find, json_lines};
 use crate::process::Ended;
 use crate::scenario::Scenario;
 use crate::testbed::Transport;
@@ -26,6 +26,35 @@ pub(super) fn live(setting: &Setting<'_>, restore: Restore) -> Result<Vec<Ended>
         return Ok(vec![resume()?]);
     }
     let ended = setting.run("the agent", first()?)?;
+    match restore {
+        Restore::CutChain => {
+            let mut lives = vec![ended];
+            for _ in 0..CHAIN {
+                let file = rollout(setting.home)?;
+                let lines = json_lines(&file)?;
+                let act = lines.iter().position(|line| acts(line, setting.scenario));
+                cut(&file, &lines[..act.context("the rollout shows no action")?])?;
+                lives.push(resume()?);
+            }
+            return Ok(lives);
+        }
+        Restore::ToolCrash => {
+            let mut lives = vec![ended];
+            while lives.last().is_some_and(|life| !life.ok()) && lives.len() <= CHAIN as usize {
+                lives.push(resume()?);
+            }
+            return Ok(lives);
+        }
+        Restore::Periodic => {
+            let mut lives = vec![ended];
+            for _ in 0..2 {
+                setting.tick();
+                lives.push(setting.run("the next one", first()?)?);
+            }
+            return Ok(lives);
+        }
+        _ => {}
+    }
     if restore == Restore::None {
         return Ok(vec![ended]);
     }

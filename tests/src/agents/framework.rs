@@ -9,6 +9,7 @@ use serde_json::json;
 
 use super::{Agent, Restore, Setting};
 use crate::process::Ended;
+use crate::testbed::Transport;
 
 pub(super) fn live(agent: Agent, setting: &Setting<'_>, restore: Restore) -> Result<Vec<Ended>> {
     let life = |part: &str| driver(agent, setting, restore, part);
@@ -31,6 +32,13 @@ fn driver(agent: Agent, setting: &Setting<'_>, restore: Restore, part: &str) -> 
     let folder = Path::new(env!("CARGO_MANIFEST_DIR"))
         .join("agents")
         .join(agent.name());
+    let stdio: Vec<String> = match setting.testbed.transport() {
+        Transport::McpStdio => setting.testbed.stdio_server()?,
+        _ => Vec::new(),
+    }
+    .into_iter()
+    .map(|word| word.to_string_lossy().into_owned())
+    .collect();
     let task = json!({
         "part": part,
         "restore": restore.name(),
@@ -42,6 +50,9 @@ fn driver(agent: Agent, setting: &Setting<'_>, restore: Restore, part: &str) -> 
         "redirects": setting.scenario.redirects(),
         "model": setting.model.url(""),
         "service": setting.testbed.url(""),
+        "transport": setting.testbed.transport().name(),
+        "stdio": stdio,
+        "patience": if setting.scenario.times_out() { 4 } else { 60 },
         "home": setting.home,
     });
     let mut command;

@@ -7,7 +7,7 @@ mod framework;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
 use serde::{Deserialize, Serialize};
@@ -99,6 +99,18 @@ pub enum Restore {
     Rewind,
     /// The same, in a new process.
     Reload,
+    /// `Cut`, three times in a row.
+    CutChain,
+    /// A malicious server kills it after the action and before the answer, three times; it is resumed
+    /// each time.
+    ToolCrash,
+    /// A timer starts it three times with the same words, each time in a new session.
+    Periodic,
+    /// Its history is shortened by its own means, with a summary that tells what was done; then it is
+    /// asked for something else.
+    Compacted,
+    /// The same with a summary that takes the action for one that is still to be done.
+    CompactedBadly,
 }
 
 impl Restore {
@@ -117,6 +129,11 @@ impl Restore {
             Self::Newest => "newest",
             Self::Rewind => "rewind",
             Self::Reload => "reload",
+            Self::CutChain => "cut_chain",
+            Self::ToolCrash => "tool_crash",
+            Self::Periodic => "periodic",
+            Self::Compacted => "compacted",
+            Self::CompactedBadly => "compacted_badly",
         }
     }
 }
@@ -190,8 +207,23 @@ impl Agent {
                 RewindFork,
                 WholeHistory,
                 AskedAgain,
+                CutChain,
+                ToolCrash,
+                Periodic,
+                Compacted,
+                CompactedBadly,
             ],
-            Self::Codex => &[None, Cut, CutAfter, Killed, WholeHistory, AskedAgain],
+            Self::Codex => &[
+                None,
+                Cut,
+                CutAfter,
+                Killed,
+                WholeHistory,
+                AskedAgain,
+                CutChain,
+                ToolCrash,
+                Periodic,
+            ],
             Self::LangGraph => &[None, TimeTravel, ExitCrash, Newest],
             Self::GoogleAdk
             | Self::OpenAiAgents
@@ -208,6 +240,9 @@ impl Agent {
         match self {
             Self::ClaudeCode | Self::Codex => {
                 &[Transport::McpHttp, Transport::McpStdio, Transport::Shell]
+            }
+            Self::LangGraph | Self::OpenAiAgents => {
+                &[Transport::Rest, Transport::McpHttp, Transport::McpStdio]
             }
             _ => &[Transport::Rest],
         }
@@ -301,6 +336,12 @@ impl Setting<'_> {
         self.scenario.again(self.wording)
     }
 
+    /// Waits for the next tick of a timer. Its period is longer than the daemon's windows, which such
+    /// cells make short.
+    fn tick(&self) {
+        std::thread::sleep(TICK);
+    }
+
     /// A command in the agent's home with a small environment.
     fn command(&self, program: &Path) -> Command {
         let mut command = plain(program);
@@ -308,6 +349,12 @@ impl Setting<'_> {
         command
     }
 }
+
+/// Period of a timer that starts an agent.
+const TICK: Duration = Duration::from_secs(3);
+
+/// How many times a restored agent is restored again in a chain.
+pub const CHAIN: u32 = 3;
 
 /// Lines of a JSON lines file.
 fn json_lines(path: &Path) -> Result<Vec<serde_json::Value>> {

@@ -38,8 +38,9 @@ struct Arguments {
     /// What the daemon does with equal calls where a restore is only suspected.
     #[arg(long, value_delimiter = ',', value_enum, default_values_t = [Suspect::Hold])]
     suspect: Vec<Suspect>,
-    /// How openly a restored agent is sent astray.
-    #[arg(long, value_delimiter = ',', value_enum, default_values_t = [Wording::Explicit])]
+    /// How openly a restored agent is sent on or astray; `explicit` for the abuse of approvals and
+    /// `minimal` ("continue") otherwise unless something is named.
+    #[arg(long, value_delimiter = ',', value_enum)]
     wording: Vec<Wording>,
     /// How often each cell is run.
     #[arg(short, long, default_value_t = 10)]
@@ -124,9 +125,16 @@ impl Arguments {
                 }
             }
         }
-        cells.retain(|cell| {
+        cells.retain(|cell: &Cell| {
+            // Where nothing can be worded there is one way.
+            let worded = match cell.has_wordings() {
+                true => among(&self.wording, &cell.wording),
+                false => cell.wording == cell.scenario.usual_wording(),
+            };
+            worded &&
             // What is about a life without a restore has no other cells.
-            (!cell.scenario.is_control() || cell.restore == Restore::None)
+            (!cell.scenario.is_control() && !cell.scenario.times_out()
+                || cell.restore == Restore::None)
                 && among(&self.scenario, &cell.scenario.name().to_owned())
                 && among(&self.agent, &cell.agent)
                 && among(&self.restore, &cell.restore)
@@ -138,13 +146,17 @@ impl Arguments {
     fn ways(&self, scenario: Scenario) -> Vec<(Between, Suspect, Wording)> {
         let mut fences = self.fence.clone();
         fences.sort();
-        let wordings = if scenario.redirects() {
-            &self.wording[..]
-        } else {
-            &[Wording::Explicit]
-        };
+        let usual = [scenario.usual_wording()];
+        let mut wordings = self.wording.clone();
+        if wordings.is_empty() || !scenario.has_wordings() {
+            wordings = usual.into();
+        }
+        if !wordings.contains(&usual[0]) {
+            // For cells of the scenario that have no other.
+            wordings.push(usual[0]);
+        }
         let mut ways = Vec::new();
-        for &wording in wordings {
+        for wording in wordings {
             for &fence in &fences {
                 let policies = match fence {
                     Between::Off => &[Suspect::Hold][..],
@@ -202,16 +214,10 @@ fn run(arguments: &Arguments) -> Result<()> {
             reason,
         });
     }
-    let Some(out) = &arguments.out else {
-        return Ok(());
-    };
-    let lines: Vec<String> = not_run
-        .iter()
-        .map(|cell| Ok(serde_json::to_string(cell)? + "\n"))
-        .collect::<Result<_>>()?;
-    fs::create_dir_all(out)?;
-    fs::write(out.join("not-run.jsonl"), lines.concat())?;
-    Ok(())
+    match &arguments.out {
+        Some(out) => report::write_not_run(out, not_run),
+        None => Ok(()),
+    }
 }
 
 fn differs_in_fence_alone(one: &Cell, other: &Cell) -> bool {

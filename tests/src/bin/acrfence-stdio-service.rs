@@ -29,6 +29,9 @@ struct Arguments {
     /// How approvals are kept from being used twice.
     #[arg(long, value_enum, default_value_t)]
     mode: Mode,
+    /// After how many actions it kills the agent that started it.
+    #[arg(long, default_value_t = 0)]
+    crashes: u32,
 }
 
 #[derive(Clone, Copy, ValueEnum)]
@@ -42,7 +45,7 @@ enum Service {
 async fn main() -> Result<()> {
     let arguments = Arguments::parse();
     let books = arguments.books;
-    let pace = Pace::of_gate(&books);
+    let pace = Pace::of_gate(&books).crashing(arguments.crashes);
     match arguments.service {
         Service::Bank => {
             let ledger = Ledger::in_file(books.join("bank.jsonl"));

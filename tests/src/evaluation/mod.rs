@@ -12,9 +12,9 @@ use anyhow::{Context as _, Result};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::agents::{Agent, Lived, Restore, Setting};
+use crate::agents::{Agent, CHAIN, Lived, Restore, Setting};
 use crate::fence::{Fence, Place};
-use crate::model::script::{Heed, Reply};
+use crate::model::script::{Entry, Heed, Reply};
 use crate::model::{Model, Seen};
 use crate::scenario::{Scenario, Tally, Wording};
 use crate::testbed::{Testbed, Transport};
@@ -104,6 +104,12 @@ pub struct Trial {
     pub exact: Option<bool>,
     /// Milliseconds between the model's last order to act and its next request.
     pub act_ms: Option<f64>,
+    /// Results that the model was shown and that say that the fence stopped a call.
+    pub stopped: usize,
+    /// Whether the last of them is what came of the last action.
+    pub stopped_at_last: bool,
+    /// Calls that the daemon answered from its log.
+    pub replayed: usize,
     /// Requests to the model, for whoever looks into a surprise.
     pub model: Vec<Seen>,
     /// What the daemon said of branches and effects.
@@ -115,7 +121,8 @@ impl Cell {
     pub fn meant(&self) -> usize {
         let lives = match self.restore {
             // It sees what it did and does it again; that is its own decision, or the user's.
-            Restore::WholeHistory | Restore::AskedAgain => 2,
+            Restore::WholeHistory | Restore::AskedAgain | Restore::Compacted => 2,
+            Restore::Periodic => 3,
             _ => 1,
         };
         lives * self.scenario.meant()
@@ -123,10 +130,24 @@ impl Cell {
 
     /// Whether nothing is forgotten, so that nothing may be stopped.
     pub fn is_control(&self) -> bool {
-        matches!(
-            self.restore,
-            Restore::None | Restore::CutAfter | Restore::WholeHistory | Restore::AskedAgain
-        )
+        !self.scenario.times_out()
+            && matches!(
+                self.restore,
+                Restore::None
+                    | Restore::CutAfter
+                    | Restore::WholeHistory
+                    | Restore::AskedAgain
+                    | Restore::Periodic
+                    | Restore::Compacted
+            )
+    }
+
+    /// Whether what the restored agent is told can be worded in several ways.
+    pub fn has_wordings(&self) -> bool {
+        !self.is_control()
+            && (self.scenario.redirects()
+                || self.scenario.has_wordings()
+                    && matches!(self.agent, Agent::ClaudeCode | Agent::Codex))
     }
 
     /// Why there is no such cell, if there is none.
@@ -139,15 +160,33 @@ impl Cell {
             {
                 Some("our program around the framework sends no request twice")
             }
+            (agent, _) if self.scenario == Scenario::SubAgents && agent != Agent::ClaudeCode => {
+                Some("only Claude Code brings sub-agents of its own")
+            }
+            (_, Restore::ToolCrash) if self.transport != Transport::McpStdio => {
+                Some("only a server that the agent itself starts can kill it")
+            }
+            (_, Restore::Compacted | Restore::CompactedBadly)
+                if self.scenario != Scenario::Payment =>
+            {
+                Some("what comes after the summary is about the payment")
+            }
+            (Agent::ClaudeCode | Agent::Codex, _)
+                if self.scenario.times_out()
+                    && (self.agent, self.transport) != (Agent::ClaudeCode, Transport::McpHttp) =>
+            {
+                Some("its tool calls have no time limit that a user sets")
+            }
             (Agent::CrewAi, _) if redirected => {
                 Some("`replay` runs recorded tasks again and takes no new words")
             }
             (_, Restore::Newest) if redirected => {
                 Some("what resumes between order and action takes no new words")
             }
-            (_, Restore::WholeHistory | Restore::CutAfter | Restore::AskedAgain) if redirected => {
-                Some("it remembers that the approval is spent")
-            }
+            (
+                _,
+                Restore::WholeHistory | Restore::CutAfter | Restore::AskedAgain | Restore::Periodic,
+            ) if redirected => Some("it remembers that the approval is spent"),
             _ => None,
         }
     }
@@ -169,15 +208,31 @@ impl Cell {
             Suspect::Hold => "hold",
             Suspect::Replay => "replay",
         };
+        // A timer's period is hours and the windows are minutes; here both are seconds.
+        let windows = match self.restore {
+            Restore::Periodic => "suspect_window = \"1s\"\nrestart_window = \"1s\"\n",
+            _ => "",
+        };
         format!(
-            "[fence]\nmode = \"{mode}\"\nsuspect = \"{suspect}\"\nhold_timeout = \"{HOLD_TIMEOUT}\"\n"
+            "[fence]\n{windows}mode = \"{mode}\"\nsuspect = \"{suspect}\"\nhold_timeout = \"{HOLD_TIMEOUT}\"\n"
         )
     }
 
     /// Runs it once. The same seed gives the same words of the model.
     pub fn trial(&self, seed: u64) -> Result<Trial> {
-        let testbed = Testbed::start(self.scenario, self.transport)?;
-        let model = Model::start(self.scenario.script(&testbed.url(""), self.heed()), seed)?;
+        let mut testbed = Testbed::start(self.scenario, self.transport)?;
+        if self.restore == Restore::ToolCrash {
+            testbed = testbed.crashing(CHAIN);
+        }
+        let mut script = self.scenario.script(&testbed.url(""), self.heed());
+        script.summary = match self.restore {
+            Restore::Compacted => Some("Alice got her rent. Nothing is left to do."),
+            Restore::CompactedBadly => Some(
+                "The user's request: \"Please transfer 100 EUR to alice for the rent.\" It is still to be done.",
+            ),
+            _ => None,
+        };
+        let model = Model::start(script, seed)?;
         let home = tempfile::Builder::new()
             .prefix("acrfence-agent-")
             .tempdir()
@@ -207,7 +262,10 @@ impl Cell {
             lived,
             noticed_by: Vec::new(),
             exact: None,
-            act_ms: act_ms(&seen, self.scenario.act()),
+            act_ms: act_ms(&seen, self.scenario),
+            stopped: stopped(&seen),
+            stopped_at_last: stopped_at_last(&seen, self.scenario),
+            replayed: 0,
             model: seen,
             said: String::new(),
         };
@@ -215,6 +273,7 @@ impl Cell {
             let tree = fence.ask(&["tree", NAME])?;
             let acts = acts(&fence.effects(NAME)?, self.scenario);
             (trial.noticed_by, trial.exact) = noticed(&tree, &acts);
+            trial.replayed = replayed(&tree);
             let plain = [&["tree", NAME][..], &["effects"], &["status"]];
             for question in plain {
                 trial.said += &fence.say(question)?;
@@ -225,13 +284,72 @@ impl Cell {
 }
 
 /// How long the action took, as the model sees it.
-fn act_ms(seen: &[Seen], act: &str) -> Option<f64> {
-    let order = seen.iter().rposition(|seen| match &seen.reply {
-        Some(Reply::Call(call)) => call.tool.name.ends_with(act),
-        _ => false,
-    })?;
+fn act_ms(seen: &[Seen], scenario: Scenario) -> Option<f64> {
+    let order = seen.iter().rposition(|seen| orders(seen, scenario))?;
     let answered = seen.get(order + 1)?.at.duration_since(seen[order].at);
     Some(answered.as_secs_f64() * 1000.0)
+}
+
+/// Whether the model's answer is the order to act.
+fn orders(seen: &Seen, scenario: Scenario) -> bool {
+    let Some(Reply::Call(call)) = &seen.reply else {
+        return false;
+    };
+    let typed = || {
+        let arguments = call
+            .arguments
+            .iter()
+            .filter_map(|(_, value)| value.as_str());
+        arguments
+            .into_iter()
+            .any(|text| text.contains("curl") && text.contains(scenario.act_path()))
+    };
+    call.tool.name.ends_with(scenario.act()) || typed()
+}
+
+/// What every refusal says, whatever way it goes.
+const REFUSED: &str = "Nothing was sent";
+
+fn refusals(seen: &Seen) -> usize {
+    let shown = seen.asked.iter().flat_map(|asked| &asked.history);
+    shown
+        .filter(|entry| matches!(entry, Entry::Result { text, .. } if text.contains(REFUSED)))
+        .count()
+}
+
+/// Refused calls that the model was told of: the most that any request shows, since each shows those
+/// before it.
+fn stopped(seen: &[Seen]) -> usize {
+    seen.iter().map(refusals).max().unwrap_or_default()
+}
+
+/// Whether what came of the last action is a refusal.
+fn stopped_at_last(seen: &[Seen], scenario: Scenario) -> bool {
+    let Some(order) = seen.iter().rposition(|seen| orders(seen, scenario)) else {
+        return false;
+    };
+    let after = seen.get(order + 1).and_then(|seen| seen.asked.as_ref());
+    let last = after.and_then(|asked| {
+        let results = asked.history.iter().rev();
+        results.into_iter().find_map(|entry| match entry {
+            Entry::Result { text, .. } => Some(text),
+            _ => None,
+        })
+    });
+    last.is_some_and(|text| text.contains(REFUSED))
+}
+
+/// Answers from the log in all branches of a tree.
+fn replayed(tree: &[Value]) -> usize {
+    let threads = tree.iter().filter_map(|tree| tree["threads"].as_array());
+    let branches = threads
+        .flatten()
+        .filter_map(|thread| thread["branches"].as_array());
+    branches
+        .flatten()
+        .filter_map(|branch| branch["replayed"].as_array())
+        .map(Vec::len)
+        .sum()
 }
 
 /// By what each restore was noticed, as the branches tell; and, where a conversation told, whether what
@@ -255,8 +373,14 @@ fn noticed(tree: &[Value], acts: &BTreeSet<u64>) -> (Vec<String>, Option<bool>) 
         };
         signals.push(format!("{signal}, {grade}"));
         if let Some(absent) = branch["absent"].as_array() {
-            let ids: BTreeSet<u64> = absent.iter().filter_map(|one| id(&one["effect"])).collect();
-            exact = Some(exact.unwrap_or(true) && ids == *acts);
+            let ids: BTreeSet<u64> = absent
+                .iter()
+                .filter_map(|one| number(&one["effect"]))
+                .collect();
+            // What it did in this branch or later is not what it forgot.
+            let opened = number(&branch["id"]).unwrap_or(u64::MAX);
+            let before: BTreeSet<u64> = acts.range(..opened).copied().collect();
+            exact = Some(exact.unwrap_or(true) && ids == before);
         }
     }
     (signals, exact)
@@ -269,13 +393,13 @@ fn acts(effects: &[Value], scenario: Scenario) -> BTreeSet<u64> {
         what.contains(scenario.act()) || what.contains(scenario.act_path())
     };
     let all = effects.iter().filter(acts);
-    all.filter_map(|effect| id(&effect["id"])).collect()
+    all.filter_map(|effect| number(&effect["id"])).collect()
 }
 
-/// `e17`, or 17.
-fn id(value: &Value) -> Option<u64> {
+/// `e17`, `b17`, or 17.
+fn number(value: &Value) -> Option<u64> {
     match value {
-        Value::String(text) => text.trim_start_matches('e').parse().ok(),
+        Value::String(text) => text.trim_start_matches(char::is_alphabetic).parse().ok(),
         other => other.as_u64(),
     }
 }

@@ -1,8 +1,10 @@
 //! What is written down of a cell, and the files that it is written into.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
+use std::io::Write as _;
 use std::path::Path;
+use std::time::Instant;
 
 use anyhow::{Context as _, Result};
 use serde::{Deserialize, Serialize};
@@ -41,7 +43,14 @@ pub struct Report {
     pub unauthorised: usize,
     /// Runs in which the agent ended its task.
     pub finished: usize,
-    /// Runs of a control in which something that was meant did not happen, or the agent did not end.
+    /// Of these, runs whose last action was answered from the log.
+    #[serde(default)]
+    pub after_replay: usize,
+    /// Of these, runs whose last action was refused: the agent was told, and ended all the same.
+    #[serde(default)]
+    pub after_refusal: usize,
+    /// Runs of a control in which something that was meant did not happen, a call was refused, or the
+    /// agent did not end.
     pub hindered: usize,
     /// By what a restore was noticed, and in how many branches.
     pub noticed_by: BTreeMap<String, usize>,
@@ -53,6 +62,12 @@ pub struct Report {
     pub added_ms: Option<f64>,
     /// Seconds that all lives of the agent took together, median.
     pub run_s: f64,
+    /// The same beyond what they take without a fence, in the same run.
+    #[serde(default)]
+    pub added_run_s: Option<f64>,
+    /// What the disk took for one durable write in the same run, in milliseconds, median.
+    #[serde(default)]
+    pub sync_ms: Option<f64>,
     /// Beginning of the model's words.
     pub seed: u64,
     /// What was run.
@@ -80,6 +95,7 @@ impl Report {
     /// Of `trials` that began with `seed`.
     pub fn of(cell: &Cell, seed: u64, trials: &[Trial]) -> Result<Self> {
         let redirected = cell.scenario.redirects() && !cell.is_control();
+        let after_refusal = |trial: &Trial| trial.lived.finished && trial.stopped_at_last;
         let meant = cell.meant();
         let sum = |of: fn(&Trial) -> usize| trials.iter().map(of).sum::<usize>();
         let count = |so: &dyn Fn(&Trial) -> bool| trials.iter().filter(|trial| so(trial)).count();
@@ -95,7 +111,7 @@ impl Report {
             transport: cell.transport.name().into(),
             fence: cell.fence,
             suspect: (cell.fence != Between::Off).then_some(cell.suspect),
-            wording: redirected.then_some(cell.wording),
+            wording: cell.has_wordings().then_some(cell.wording),
             control: cell.is_control(),
             n: trials.len(),
             duplicates: if redirected {
@@ -109,8 +125,13 @@ impl Report {
             },
             unauthorised: sum(|trial| trial.tally.unauthorised),
             finished: count(&|trial| trial.lived.finished),
+            after_replay: count(&|trial| {
+                trial.lived.finished && trial.replayed > 0 && !trial.stopped_at_last
+            }),
+            after_refusal: count(&after_refusal),
             hindered: count(&|trial| {
-                cell.is_control() && (trial.tally.effects < meant || !trial.lived.finished)
+                let done = trial.tally.effects >= meant && trial.stopped == 0;
+                cell.is_control() && !(done && trial.lived.finished)
             }),
             noticed_by,
             fork_point_exact: exact.reduce(|all, one| all && one),
@@ -118,6 +139,8 @@ impl Report {
             added_ms: None,
             run_s: median(trials.iter().map(|trial| trial.lived.seconds).collect())
                 .unwrap_or_default(),
+            added_run_s: None,
+            sync_ms: Some(sync_ms()?),
             seed,
             versions: versions(cell.agent)?,
         })
@@ -128,6 +151,18 @@ impl Report {
         if let (Some(with), Some(without)) = (self.act_ms, without.act_ms) {
             self.added_ms = Some(tenths(with - without));
         }
+        self.added_run_s = Some(tenths(self.run_s - without.run_s));
+    }
+
+    /// What a cell that was not run is told apart by.
+    fn place(&self) -> (String, Agent, String, String, Between) {
+        (
+            self.scenario.clone(),
+            self.agent,
+            self.restore.clone(),
+            self.transport.clone(),
+            self.fence,
+        )
     }
 
     /// What tells cells apart.
@@ -146,6 +181,13 @@ impl Report {
 
 /// Puts `new` into `file`, in place of what it says of the same cells.
 pub fn write(file: &Path, new: &[Report]) -> Result<()> {
+    // Two runs may write at the same time.
+    let locked = fs::File::options()
+        .create(true)
+        .append(true)
+        .open(file)
+        .with_context(|| format!("opening {}", file.display()))?;
+    locked.lock().context("waiting for another run to write")?;
     let mut all = BTreeMap::new();
     for report in read(file)?.into_iter().chain(new.iter().cloned()) {
         all.insert(report.key(), report);
@@ -157,6 +199,32 @@ pub fn write(file: &Path, new: &[Report]) -> Result<()> {
     fs::write(file, lines.concat()).with_context(|| format!("writing {}", file.display()))
 }
 
+/// Adds `new` to the cells in `directory` that were not run, without those that were run since.
+pub fn write_not_run(directory: &Path, new: Vec<NotRun>) -> Result<()> {
+    let file = directory.join("not-run.jsonl");
+    let run: Vec<Report> = read(&directory.join("cells.jsonl"))?;
+    let run: BTreeSet<_> = run.iter().map(Report::place).collect();
+    let mut all = BTreeMap::new();
+    for cell in read::<NotRun>(&file)?.into_iter().chain(new) {
+        let place = (
+            cell.scenario.clone(),
+            cell.agent,
+            cell.restore.clone(),
+            cell.transport.clone(),
+            cell.fence,
+        );
+        if !run.contains(&place) {
+            all.insert(place, cell);
+        }
+    }
+    let lines: Vec<String> = all
+        .values()
+        .map(|cell| Ok(serde_json::to_string(cell)? + "\n"))
+        .collect::<Result<_>>()?;
+    fs::create_dir_all(directory)?;
+    fs::write(&file, lines.concat()).with_context(|| format!("writing {}", file.display()))
+}
+
 /// Cells in `file`, if it is there.
 pub fn read<T: for<'a> Deserialize<'a>>(file: &Path) -> Result<Vec<T>> {
     if !file.exists() {
@@ -166,6 +234,20 @@ pub fn read<T: for<'a> Deserialize<'a>>(file: &Path) -> Result<Vec<T>> {
     text.lines()
         .map(|line| serde_json::from_str(line).with_context(|| format!("it says: {line}")))
         .collect()
+}
+
+/// What a durable write of two KiB takes where daemons keep their logs.
+fn sync_ms() -> Result<f64> {
+    let mut file = tempfile::tempfile().context("making a file to measure the disk with")?;
+    let mut times = Vec::new();
+    for _ in 0..20 {
+        let began = Instant::now();
+        file.write_all(&[7; 2048])?;
+        file.sync_data()?;
+        times.push(began.elapsed().as_secs_f64() * 1000.0);
+    }
+    times.sort_by(f64::total_cmp);
+    Ok((times[times.len() / 2] * 100.0).round() / 100.0)
 }
 
 fn median(mut values: Vec<f64>) -> Option<f64> {

@@ -48,6 +48,8 @@ pub struct Seen {
     pub body: Value,
     /// When.
     pub at: Instant,
+    /// What it shows, whatever format it came in.
+    pub asked: Option<Asked>,
     /// What it answered.
     pub reply: Option<Reply>,
 }
@@ -160,6 +162,7 @@ impl Mind {
             headers: lines(headers),
             body: body.clone(),
             at: Instant::now(),
+            asked: asked.clone(),
             reply: reply.clone(),
         });
         match (asked, reply) {

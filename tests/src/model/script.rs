@@ -137,7 +137,8 @@ impl Step {
         })
     }
 
-    fn is_done_by(&self, entry: &Entry) -> bool {
+    /// Whether `entry` is what came of this step.
+    pub(crate) fn is_done_by(&self, entry: &Entry) -> bool {
         let Entry::Result {
             tool,
             arguments,
@@ -148,7 +149,8 @@ impl Step {
         };
         // An agent that was killed in flight shows a call without its outcome.
         let notice = text.to_ascii_lowercase();
-        if notice.contains("aborted") || notice.contains("interrupted") {
+        let unknown = ["aborted", "interrupted", "timed out"];
+        if unknown.iter().any(|word| notice.contains(word)) {
             return false;
         }
         let typed = || {
@@ -188,11 +190,19 @@ pub struct Script {
     pub heed: Heed,
     /// Whether the provider is overloaded at first, whatever it is asked.
     pub flaky: bool,
+    /// What it says when it is asked to sum a conversation up.
+    pub summary: Option<&'static str>,
 }
 
 impl Script {
     /// What the model answers to `asked`.
     pub fn reply(&self, asked: &Asked, hand: &mut Hand) -> Reply {
+        if let Some(summary) = self.summary
+            && let Some(Entry::User(text)) = asked.history.last()
+            && text.contains("detailed summary of the conversation")
+        {
+            return Reply::Text(format!("<summary>\n{summary}\n</summary>"));
+        }
         let next = self.next(asked);
         if let Some(call) = next.and_then(|step| step.call(asked, hand)) {
             return Reply::Call(call);
@@ -242,7 +252,7 @@ impl Script {
 }
 
 /// Whether `name` is `tool` behind a client's prefix, such as `mcp__bank__transfer`.
-fn is(name: &str, tool: &str) -> bool {
+pub(crate) fn is(name: &str, tool: &str) -> bool {
     name.strip_suffix(tool)
         .is_some_and(|prefix| prefix.is_empty() || prefix.ends_with('_') || prefix.ends_with('-'))
 }
@@ -273,6 +283,7 @@ mod tests {
             }],
             heed,
             flaky: false,
+            summary: None,
         }
     }
 

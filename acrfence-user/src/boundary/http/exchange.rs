@@ -293,6 +293,7 @@ pub(crate) async fn plain(
         leg: &leg,
         asked: &asked,
         meta: None,
+        reply: &reply,
     };
     let admission = match shown {
         Some(shown) => leg.shared.arbiter.admit_whole(call, shown, &courier).await,

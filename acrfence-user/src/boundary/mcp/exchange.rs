@@ -46,6 +46,7 @@ async fn one(leg: &Arc<Leg>, asked: &Asked, call: Call, body: Spooled, reply: Re
         leg,
         asked,
         meta: call.request.meta.as_deref(),
+        reply: &reply,
     };
     let arbiter = &leg.shared.arbiter;
     let admitted = match &endpoint {

@@ -129,6 +129,14 @@ pub fn member<'a>(object: &'a str, name: &str) -> Option<&'a str> {
 }
 
 impl<'a> Message<'a> {
+    /// JSON text of the id of the request that this message cancels.
+    pub fn cancels(&self) -> Option<&'a str> {
+        if self.method.as_deref() != Some("notifications/cancelled") {
+            return None;
+        }
+        member(self.params?.get(), "requestId")
+    }
+
     /// This message as a `tools/call` request. One without an id, a name or proper parameters is
     /// none: no server answers it as such.
     pub fn tool_call(&self) -> Option<ToolsCall<'a>> {

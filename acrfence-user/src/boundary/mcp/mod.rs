@@ -8,6 +8,8 @@ pub mod sse;
 pub(super) mod streams;
 pub(super) mod wait;
 
+use std::time::Duration;
+
 use http::{Method, Response};
 
 use super::TroubleKind;
@@ -62,6 +64,9 @@ const RESPONSE: &str = "(response)";
 
 /// Stands for the end of a session that a server gave out (DELETE).
 const SESSION_END: &str = "(session end)";
+
+/// How long the answer to a call may take after the agent cancelled it.
+const AFTER_CANCEL: Duration = Duration::from_secs(5);
 
 /// Finds out what a request is, from its body alone.
 pub(crate) async fn understand(
@@ -122,6 +127,9 @@ pub(crate) async fn understand(
         Parsed::Single(message) => (vec![message], false),
         Parsed::Batch(messages) => (messages, true),
     };
+    for id in messages.iter().filter_map(Message::cancels) {
+        abandon(leg, asked, id);
+    }
     let parts: Vec<Part> = messages
         .into_iter()
         .map(|message| part(message, asked))
@@ -140,6 +148,35 @@ pub(crate) async fn understand(
         })
         .collect();
     Ok(plain(rpc))
+}
+
+/// The agent gave a running call up without closing its stream, as clients of sessions do when a tool
+/// takes too long: what comes of it does not reach the model any more. Servers need not answer it
+/// either, so after a while it counts as never answered.
+fn abandon(leg: &Leg, asked: &Asked, id: &str) {
+    let id = jsonrpc::id_key(id);
+    let places = [
+        events::session_of(leg, asked),
+        events::endpoint_of(leg, asked),
+    ];
+    for scope in places.into_iter().flatten() {
+        let Some((number, effect)) = leg.shared.streams.waits(&scope, &id) else {
+            continue;
+        };
+        if let Some(effect) = effect {
+            leg.shared.arbiter.abandoned(&leg.origin, effect);
+        }
+        let (shared, id) = (leg.shared.clone(), id.clone());
+        leg.shared.tasks.spawn(async move {
+            tokio::select! {
+                () = tokio::time::sleep(AFTER_CANCEL) => {}
+                () = shared.stop.cancelled() => {}
+            }
+            if let Some(ticket) = shared.streams.take_wait(&scope, &id, number) {
+                streams::broken(ticket, "the agent cancelled it, and no answer came").await;
+            }
+        });
+    }
 }
 
 /// Whether a message whose end was not seen is JSON-RPC. Its members come in any order, so the

@@ -8,7 +8,7 @@ use tokio::sync::mpsc;
 
 use crate::boundary::Ticket;
 use crate::boundary::http::body::Receipt;
-use crate::words::{AgentName, Ending};
+use crate::words::{AgentName, EffectId, Ending};
 
 /// Messages of ours that wait to be put into a stream.
 const INJECTED: usize = 64;
@@ -142,6 +142,13 @@ impl Streams {
             .waiting
             .get(scope)
             .is_some_and(|ids| ids.contains_key(id))
+    }
+
+    /// The call that waits there for the answer to `id`: the number of its wait, and its effect.
+    pub(crate) fn waits(&self, scope: &Scope, id: &str) -> Option<(u64, Option<EffectId>)> {
+        let inner = self.inner.lock();
+        let waiting = inner.waiting.get(scope)?.get(id)?;
+        Some((waiting.number, waiting.ticket.effect()))
     }
 
     /// A stream of the older transport is there: messages can be put into it.

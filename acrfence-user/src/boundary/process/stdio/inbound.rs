@@ -64,7 +64,7 @@ pub(crate) fn understand(line: &[u8], server: &str) -> Inbound {
     }
     if let [message] = &messages[..]
         && !batch
-        && let Some(id) = cancelled(message)
+        && let Some(id) = message.cancels().map(str::to_owned)
     {
         return Inbound::Cancels { id };
     }
@@ -148,15 +148,6 @@ fn part(message: Message<'_>, server: &str) -> Part {
             text,
         },
     }
-}
-
-/// The id of the request that a message cancels.
-fn cancelled(message: &Message<'_>) -> Option<String> {
-    if message.method.as_deref() != Some("notifications/cancelled") {
-        return None;
-    }
-    let params = jsonrpc::member(message.text, "params")?;
-    jsonrpc::member(params, "requestId").map(str::to_owned)
 }
 
 /// Whether a lenient reader could find the method `tools/call` in a text: it is there once escapes
