@@ -1,6 +1,7 @@
 //! The daemon: puts the rooms together and gives time, randomness and order to the pure ones.
 
 mod callers;
+mod descriptors;
 mod evidence;
 mod follow;
 mod gate;
@@ -8,6 +9,7 @@ mod holds;
 mod in_doubt;
 mod kernel;
 mod lives;
+mod namespaces;
 mod nesting;
 mod news;
 mod notices;

@@ -40,6 +40,8 @@ pub struct Daemon {
     pub(super) open_before: parking_lot::Mutex<
         std::collections::HashMap<LifeIndex, Vec<crate::control::OpenConnection>>,
     >,
+    /// Told when processes become an agent's that may live in another network namespace.
+    pub(super) attached: tokio::sync::Notify,
     /// What of the exec gate there is.
     pub(super) gate: super::gate::Gate,
 }
@@ -64,6 +66,7 @@ impl Daemon {
             since: now(),
             attaching: tokio::sync::Mutex::new(()),
             open_before: parking_lot::Mutex::default(),
+            attached: tokio::sync::Notify::new(),
             gate: super::gate::Gate::default(),
         }
     }
