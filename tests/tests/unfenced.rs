@@ -1,6 +1,5 @@
 //! What cannot be fenced: is it seen, named, counted, and refused after a restore where policy wants it?
 
-use std::io::{Read as _, Write as _};
 use std::net::{TcpListener, UdpSocket};
 use std::os::unix::net::UnixListener;
 use std::sync::Arc;

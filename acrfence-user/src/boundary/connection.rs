@@ -312,7 +312,7 @@ impl Place {
 
     async fn opaque(&self, io: BoxTransport, security: Security, why: &str) {
         let why = match &self.route {
-            Route::Direct(_) => why.to_owned(),
+            Route::Direct(..) => why.to_owned(),
             Route::Tunnel(tunnel) => format!("{why}, through a tunnel to {}", tunnel.target()),
         };
         let Ok(flow) = opaque::admit(&self.shared, &self.origin, self.peer, &why).await else {
@@ -363,7 +363,7 @@ impl Leg {
     /// The place inside a tunnel that this connection opened.
     pub(crate) fn inside(&self, route: Route) -> Place {
         let port = match &route {
-            Route::Direct(address) => address.port(),
+            Route::Direct(address, _) => address.port(),
             Route::Tunnel(tunnel) => tunnel.target().port_u16().unwrap_or_default(),
         };
         let mut place = self.place.clone();

@@ -18,6 +18,7 @@ use super::connection::{self, Place};
 use super::http::budget::Memory;
 use super::http::upstream::Route;
 use super::mcp::streams::Streams;
+use super::namespace::Namespace;
 use super::tls::accept::Leaves;
 use super::tls::connect::Verified;
 use super::{Arbiter, Callers};
@@ -128,9 +129,28 @@ impl Boundary {
 }
 
 impl Handle {
-    /// Takes connections from one more listener, for example one that was opened inside another
-    /// network namespace.
+    /// Takes connections from one more listener.
     pub fn listen(&self, listener: TcpListener) {
+        self.accept(listener, None, CancellationToken::new());
+    }
+
+    /// Takes connections from a listener that was opened inside another network namespace, until
+    /// `closed` is cancelled. Their upstreams are dialled from there.
+    pub fn listen_in(
+        &self,
+        listener: TcpListener,
+        namespace: Arc<Namespace>,
+        closed: CancellationToken,
+    ) {
+        self.accept(listener, Some(namespace), closed);
+    }
+
+    fn accept(
+        &self,
+        listener: TcpListener,
+        namespace: Option<Arc<Namespace>>,
+        closed: CancellationToken,
+    ) {
         let shared = self.shared.clone();
         self.shared.tasks.spawn(async move {
             let stop = shared.stop.clone();
@@ -138,9 +158,10 @@ impl Handle {
                 let accepted = tokio::select! {
                     accepted = listener.accept() => accepted,
                     () = stop.cancelled() => return,
+                    () = closed.cancelled() => return,
                 };
                 match accepted {
-                    Ok((stream, from)) => take(&shared, stream, from),
+                    Ok((stream, from)) => take(&shared, stream, from, namespace.as_ref()),
                     Err(error) => {
                         tracing::warn!("a redirected connection cannot be accepted: {error}");
                         // Out of descriptors: trying at once again would only burn the processor.
@@ -152,9 +173,18 @@ impl Handle {
     }
 }
 
-fn take(shared: &Arc<Shared>, stream: TcpStream, from: SocketAddr) {
+fn take(
+    shared: &Arc<Shared>,
+    stream: TcpStream,
+    from: SocketAddr,
+    namespace: Option<&Arc<Namespace>>,
+) {
     let from = canonical(from);
-    let Some(caller) = shared.callers.caller(from) else {
+    let caller = match namespace {
+        None => shared.callers.caller(from),
+        Some(namespace) => shared.callers.caller_in(namespace.cookie(), from),
+    };
+    let Some(caller) = caller else {
         // Not redirected by us, or its destination was lost: never passed on.
         tracing::warn!("a connection from {from} was dropped: nobody knows where it wanted to go");
         reset(&stream);
@@ -185,7 +215,7 @@ fn take(shared: &Arc<Shared>, stream: TcpStream, from: SocketAddr) {
         origin,
         peer,
         port: peer.port(),
-        route: Route::Direct(peer),
+        route: Route::Direct(peer, namespace.cloned()),
         depth: 0,
         _slot: slot,
     };

@@ -15,9 +15,12 @@
 mod config;
 mod connection;
 mod courier;
+#[doc(hidden)]
+pub mod fuzz;
 pub mod http;
 mod listener;
 pub mod mcp;
+mod namespace;
 mod opaque;
 pub mod process;
 mod refusal;
@@ -28,6 +31,7 @@ pub mod tls;
 pub use config::{Config, Limits, PassThrough};
 pub use http::decoded_body;
 pub use listener::{Boundary, Handle};
+pub use namespace::{Namespace, Opened};
 
 use std::net::SocketAddr;
 
@@ -52,6 +56,12 @@ pub trait Callers: Send + Sync + 'static {
     /// The caller whose socket has the local address `from`; none when the redirect was not
     /// recorded, in which case the connection must be dropped, never passed on.
     fn caller(&self, from: SocketAddr) -> Option<Caller>;
+
+    /// The same for a listener inside another network namespace, given by the kernel's number of it.
+    fn caller_in(&self, netns: u64, from: SocketAddr) -> Option<Caller> {
+        let _ = (netns, from);
+        None
+    }
 }
 
 /// Decides calls and takes their outcomes. The daemon's pipeline stands behind it.

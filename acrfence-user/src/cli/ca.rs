@@ -24,6 +24,9 @@ enum Command {
     Install(State),
     /// Take the CA out of the system's store.
     Uninstall(State),
+    /// Make a new CA in the place of the one there is, whose certificate is kept beside it. Takes effect
+    /// when the daemon starts again; agents must be started again after that.
+    Rotate(State),
     /// Show the CA, the merged bundle and the variables that make runtimes trust it.
     Bundle,
 }
@@ -50,6 +53,20 @@ pub(super) async fn run(client: &Client, global: &Global, args: Ca) -> anyhow::R
                 "The CA is in the system's store ({}). Programs that read it at their start trust it from their next start.",
                 placed.display()
             ))
+        }
+        Command::Rotate(State { state }) => {
+            let root = std::path::Path::new("/");
+            let old = Authority::load(&state.join("ca"))?;
+            let was_installed = trust::is_installed(&old, root);
+            let ca = Authority::rotate(&state.join("ca"))?;
+            line(&format!("There is a new CA: {}.", ca.path().display()))?;
+            if was_installed {
+                trust::install(&ca, root)?;
+                line("It took the place of the old one in the system's store.")?;
+            }
+            line(
+                "Start the daemon again, and then the agents: those that run trust only the old CA, and their connections fail from then on.",
+            )
         }
         Command::Uninstall(_) => {
             let was_there = trust::uninstall(std::path::Path::new("/"))?;

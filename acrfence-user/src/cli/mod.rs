@@ -12,6 +12,7 @@ mod log;
 pub mod mcp;
 mod opaque;
 mod output;
+mod policy;
 mod report;
 mod restore;
 mod run;
@@ -101,6 +102,8 @@ enum Command {
     Resolve(restore::Resolve),
     /// The local certificate authority.
     Ca(ca::Ca),
+    /// Check the configuration, and ask what it makes of a call. Needs no daemon and no root.
+    Policy(policy::Policy),
     /// Look after the effect log.
     Log(log::Log),
     Hooks(hooks::Hooks),
@@ -175,6 +178,7 @@ async fn answer(global: Global, command: Command) -> anyhow::Result<()> {
             judge::run(args, &mut std::io::stdout().lock()).await
         }
         Command::Doctor(args) => doctor::run(&global, args).await,
+        Command::Policy(args) => policy::run(&global, args),
         Command::Log(args) => log::run(&client, &global, args).await,
         Command::Run(_)
         | Command::Daemon(_)

@@ -3,9 +3,10 @@
 use std::net::SocketAddr;
 use std::sync::{Arc, OnceLock, Weak};
 
+use super::kernel::{Claimed, LifeIndex};
 use super::service::Daemon;
 use crate::boundary::{Caller, Callers};
-use crate::words::Origin;
+use crate::words::{Origin, ProcessIdentity};
 
 /// Looks callers up in the kernel's table and the lineage. The boundary is opened before the daemon
 /// is whole (the kernel must know its port); until [`Self::serve`], and after the daemon is gone,
@@ -24,23 +25,39 @@ impl Callers for AgentCallers {
     fn caller(&self, from: SocketAddr) -> Option<Caller> {
         let daemon = self.0.get()?.upgrade()?;
         let claimed = daemon.kernel.claim(from)?;
-        let life = daemon.begun(claimed.life, claimed.process)?;
-        let (agent, incarnation) = daemon.agent_of(life)?;
-        let facts = daemon.kernel.facts(claimed.process);
-        let origin = Origin {
+        daemon.caller(claimed)
+    }
+
+    fn caller_in(&self, netns: u64, from: SocketAddr) -> Option<Caller> {
+        let daemon = self.0.get()?.upgrade()?;
+        let claimed = daemon.kernel.claim_in(netns, from)?;
+        daemon.caller(claimed)
+    }
+}
+
+impl Daemon {
+    fn caller(&self, claimed: Claimed) -> Option<Caller> {
+        let life = self.begun(claimed.life, claimed.process)?;
+        Some(Caller {
+            origin: self.origin(claimed.process, life)?,
+            original: claimed.original,
+        })
+    }
+
+    /// What is known of a process of an agent; none where it belongs to none.
+    pub(super) fn origin(&self, process: ProcessIdentity, life: LifeIndex) -> Option<Origin> {
+        let (agent, incarnation) = self.agent_of(life)?;
+        let facts = self.kernel.facts(process);
+        Some(Origin {
             agent,
             incarnation,
-            process: claimed.process,
+            process,
             exe: facts.exe,
             argv: facts.argv,
             cwd: facts.cwd,
             uid: facts.uid,
             connection: None,
             gaps: facts.gaps,
-        };
-        Some(Caller {
-            origin,
-            original: claimed.original,
         })
     }
 }

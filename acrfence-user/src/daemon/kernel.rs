@@ -84,6 +84,12 @@ pub trait Kernel: Send + Sync + 'static {
     /// The connection whose client has this address; forgotten once claimed or closed.
     fn claim(&self, from: SocketAddr) -> Option<Claimed>;
 
+    /// The same for a client inside another network namespace.
+    fn claim_in(&self, netns: u64, from: SocketAddr) -> Option<Claimed> {
+        let _ = (netns, from);
+        None
+    }
+
     /// What is known of a process, also shortly after it ended.
     fn facts(&self, process: ProcessIdentity) -> ProcessFacts;
 

@@ -108,6 +108,7 @@ impl Daemon {
                 ));
             }
         };
+        self.attached.notify_one();
         notes.extend(self.cover(index));
         let listed = if wanted.cut {
             self.kernel.cut(index)

@@ -2,6 +2,7 @@
 
 mod admit;
 mod callers;
+mod descriptors;
 mod desks;
 mod evidence;
 mod follow;
@@ -10,6 +11,7 @@ mod holds;
 mod in_doubt;
 mod kernel;
 mod lives;
+mod namespaces;
 mod nesting;
 mod news;
 mod notices;

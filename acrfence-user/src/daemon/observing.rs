@@ -225,21 +225,11 @@ impl Observer {
         class: OpaqueClass,
         why: &'static str,
     ) -> bool {
-        let Some((agent, incarnation)) = event.agent.and_then(|life| self.daemon.agent_of(life))
-        else {
+        let origin = event
+            .agent
+            .and_then(|life| self.daemon.origin(event.process, life));
+        let Some(origin) = origin else {
             return false;
-        };
-        let facts = self.daemon.kernel.facts(event.process);
-        let origin = Origin {
-            agent,
-            incarnation,
-            process: event.process,
-            exe: facts.exe,
-            argv: facts.argv,
-            cwd: facts.cwd,
-            uid: facts.uid,
-            connection: None,
-            gaps: facts.gaps,
         };
         if self.seen.values().map(HashMap::len).sum::<usize>() >= MOST_PEERS {
             self.seen.clear();

@@ -55,12 +55,11 @@ impl Kernel for Probe {
     }
 
     fn claim(&self, from: SocketAddr) -> Option<Claimed> {
-        let claimed = Probe::claim(self, from)?;
-        Some(Claimed {
-            original: claimed.original,
-            process: claimed.process,
-            life: claimed.agent,
-        })
+        Probe::claim(self, from).map(claimed)
+    }
+
+    fn claim_in(&self, netns: u64, from: SocketAddr) -> Option<Claimed> {
+        Probe::claim_in(self, netns, from).map(claimed)
     }
 
     fn facts(&self, process: ProcessIdentity) -> ProcessFacts {
@@ -165,6 +164,14 @@ impl Kernel for Probe {
             .iter()
             .map(|(hook, why)| format!("this kernel refuses the hook {hook}: {why}"))
             .collect()
+    }
+}
+
+fn claimed(claimed: probe::Claimed) -> Claimed {
+    Claimed {
+        original: claimed.original,
+        process: claimed.process,
+        life: claimed.agent,
     }
 }
 

@@ -42,6 +42,8 @@ pub struct Daemon {
     >,
     /// Dumps and restores of agents' processes.
     pub(super) restores: super::restores::Restores,
+    /// Told when processes become an agent's that may live in another network namespace.
+    pub(super) attached: tokio::sync::Notify,
     /// What of the exec gate there is.
     pub(super) gate: super::gate::Gate,
 }
@@ -67,6 +69,7 @@ impl Daemon {
             attaching: tokio::sync::Mutex::new(()),
             open_before: parking_lot::Mutex::default(),
             restores: super::restores::Restores::default(),
+            attached: tokio::sync::Notify::new(),
             gate: super::gate::Gate::default(),
         }
     }

@@ -130,6 +130,14 @@ async fn run(settings: Settings, config: Config) -> anyhow::Result<()> {
     let socket = settings.run_dir.join("control.sock");
     let control = control::serve(daemon.clone(), &socket, stop.clone().cancelled_owned()).await?;
     let control = tokio::spawn(control);
+    let namespaces = super::namespaces::Namespaces::new(
+        daemon.clone(),
+        probe.clone(),
+        boundary.handle(),
+        stop.clone(),
+    )
+    .context("cannot tell in which network namespace this is")?;
+    let namespaces = tokio::spawn(namespaces.watch());
     let redirected = tokio::spawn(boundary.run(stop.clone().cancelled_owned()));
     reload_on_hangup(daemon.clone(), stop.clone())?;
 
@@ -137,7 +145,7 @@ async fn run(settings: Settings, config: Config) -> anyhow::Result<()> {
     stop.cancelled().await;
     tracing::info!("stopping");
     process_gate.close();
-    for part in [redirected, control, watching, observing] {
+    for part in [redirected, control, watching, observing, namespaces] {
         if let Err(e) = part.await {
             tracing::error!("a part of the daemon ended badly: {e}");
         }
@@ -275,6 +283,7 @@ fn boundary_config(
     wanted.limits.body = config.boundary.request_limit.0;
     wanted.limits.server_first = config.boundary.sniff_timeout.0;
     wanted.limits.connections_per_agent = config.boundary.connection_limit;
+    super::descriptors::fit(&mut wanted.limits, super::descriptors::raise());
     wanted.limits.connect = config.upstream.connect_timeout.0;
     wanted.limits.response_head = config.upstream.response_timeout.0;
     Ok(wanted)

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 
 use super::opaque::AfterRestore;
+use super::places::{Table, place};
 use super::rule::{Rule, glob};
 use super::units::{Duration, Size};
 use crate::analyzer::LlmSettings;
@@ -389,10 +390,21 @@ impl Config {
     pub fn parse(text: &str) -> Result<Self, String> {
         let config: Self = toml::from_str(text).map_err(|e| e.to_string())?;
         for (n, rule) in config.rule.iter().enumerate() {
-            rule.check().map_err(|e| format!("rule {}: {e}", n + 1))?;
+            rule.check()
+                .map_err(|e| format!("{}rule {}: {e}", place(text, Table::Rule, n), n + 1))?;
         }
-        config.after_restore.check()?;
-        commands::Rules::new(config.gate.command.clone()).map_err(|e| e.to_string())?;
+        for (n, class) in config.after_restore.class.iter().enumerate() {
+            class.check().map_err(|e| {
+                let at = place(text, Table::Class, n);
+                format!("{at}after_restore.class {}: {e}", n + 1)
+            })?;
+        }
+        for (n, command) in config.gate.command.iter().enumerate() {
+            commands::Rules::new(vec![command.clone()]).map_err(|e| {
+                let at = place(text, Table::Command, n);
+                format!("{at}gate.command {}: {e}", n + 1)
+            })?;
+        }
         Ok(config)
     }
 }

@@ -5,9 +5,12 @@
 
 mod classify;
 mod config;
+#[doc(hidden)]
+pub mod fuzz;
 mod in_doubt;
 mod inquire;
 mod opaque;
+mod places;
 mod rule;
 mod template;
 mod units;

@@ -69,33 +69,25 @@ impl AfterRestore {
     pub fn denies_anything(&self) -> bool {
         self.opaque == Opaqueness::Deny || self.class.iter().any(|c| c.opaque == Opaqueness::Deny)
     }
-
-    /// Whether every rule can fit something.
-    pub(super) fn check(&self) -> Result<(), String> {
-        for (n, rule) in self.class.iter().enumerate() {
-            if rule.kind.is_empty() && rule.host.is_none() && rule.port.is_empty() {
-                return Err(format!(
-                    "`after_restore.class` {} names neither kind nor host nor port, so it would fit everything; set `after_restore.opaque` instead",
-                    n + 1
-                ));
-            }
-            let past_the_hook =
-                |kind: &&OpaqueClass| matches!(kind, OpaqueClass::Unix | OpaqueClass::Udp);
-            if let Some(kind) = rule.kind.iter().find(past_the_hook)
-                && rule.opaque == Opaqueness::Deny
-            {
-                return Err(format!(
-                    "`after_restore.class` {} denies `{}`, which does not go through the hook: it can be counted, not refused",
-                    n + 1,
-                    kind.as_str()
-                ));
-            }
-        }
-        Ok(())
-    }
 }
 
 impl ClassRule {
+    /// Whether the rule says something that can be done.
+    pub(super) fn check(&self) -> Result<(), String> {
+        if self.kind.is_empty() && self.host.is_none() && self.port.is_empty() {
+            return Err("it names neither kind nor host nor port, so it would fit everything; set `after_restore.opaque` instead".into());
+        }
+        let past_the_hook =
+            |kind: &&OpaqueClass| matches!(kind, OpaqueClass::Unix | OpaqueClass::Udp);
+        match self.kind.iter().find(past_the_hook) {
+            Some(kind) if self.opaque == Opaqueness::Deny => Err(format!(
+                "`{}` does not go through the hook: it can be counted, not refused",
+                kind.as_str()
+            )),
+            _ => Ok(()),
+        }
+    }
+
     fn fits(&self, to: &OpaqueTo<'_>) -> bool {
         let fits_host = |pattern: &String| {
             let pattern = pattern.to_ascii_lowercase();
@@ -178,7 +170,10 @@ mod tests {
     #[test]
     fn a_class_that_names_nothing_is_refused() {
         let error = Config::parse("[[after_restore.class]]\nopaque = \"deny\"").unwrap_err();
-        assert!(error.contains("after_restore.class` 1"), "{error}");
+        assert!(
+            error.contains("line 1, column 1: after_restore.class 1"),
+            "{error}"
+        );
         let unknown =
             Config::parse("[[after_restore.class]]\nkind = [\"databse\"]\nopaque = \"deny\"")
                 .unwrap_err();

@@ -136,6 +136,12 @@ fn errors_have_a_line_and_say_what_to_do() {
         empty.contains("rule 1") && empty.contains("everything"),
         "{empty}"
     );
+    assert!(empty.contains("line 1, column 1"), "{empty}");
+    let command = Config::parse("[fence]\n\n[[gate.command]]\nprogram = [\"a/b\"]").unwrap_err();
+    assert!(
+        command.contains("line 3, column 1: gate.command 1"),
+        "{command}"
+    );
     let mixed = Config::parse("[[rule]]\nmatch = { path = \"/\", tool = \"x\" }\nas = \"effect\"")
         .unwrap_err();
     assert!(mixed.contains("one rule can match one"), "{mixed}");

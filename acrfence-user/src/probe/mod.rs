@@ -32,6 +32,7 @@ mod kernel_log;
 mod layout;
 mod maps;
 mod mounts;
+mod netns;
 mod proc;
 mod restored;
 mod stream;

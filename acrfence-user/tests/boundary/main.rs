@@ -8,6 +8,7 @@ mod site;
 
 mod http1;
 mod http2;
+mod http2_torture;
 mod mcp;
 mod mcp_streams;
 mod opaque;

@@ -21,14 +21,16 @@ use super::spool::SpooledBody;
 use super::tunnel::Tunnel;
 use crate::boundary::TroubleKind;
 use crate::boundary::listener::Shared;
+use crate::boundary::namespace::Namespace;
 use crate::boundary::stream::BoxTransport;
 use crate::boundary::tls::connect::{self, Alpn};
 
 /// How to reach an upstream.
 #[derive(Clone)]
 pub(crate) enum Route {
-    /// At the address the agent dialled.
-    Direct(SocketAddr),
+    /// At the address the agent dialled, from the network namespace it lives in where that is not the
+    /// daemon's own.
+    Direct(SocketAddr, Option<Arc<Namespace>>),
     /// Through a proxy the agent opened a tunnel with.
     Tunnel(Arc<Tunnel>),
 }
@@ -113,11 +115,11 @@ impl Route {
     /// Opens a connection. Nothing is sent over it but what opening a tunnel takes.
     pub(crate) async fn dial(&self) -> io::Result<BoxTransport> {
         match self {
-            Self::Direct(address) => {
-                let socket = if address.is_ipv4() {
-                    TcpSocket::new_v4()?
-                } else {
-                    TcpSocket::new_v6()?
+            Self::Direct(address, namespace) => {
+                let socket = match namespace {
+                    Some(namespace) => namespace.socket(*address).await?,
+                    None if address.is_ipv4() => TcpSocket::new_v4()?,
+                    None => TcpSocket::new_v6()?,
                 };
                 socket.set_nodelay(true)?;
                 socket.set_keepalive(true)?;
@@ -192,7 +194,7 @@ impl Upstream {
     /// What to call it in messages.
     pub(crate) fn name(&self) -> String {
         let place = match &self.route {
-            Route::Direct(address) => address.to_string(),
+            Route::Direct(address, _) => address.to_string(),
             Route::Tunnel(tunnel) => format!("{} through a proxy", tunnel.target()),
         };
         match &self.security {
@@ -318,14 +320,15 @@ impl Upstream {
     /// always seems to be there. So the others are tried here, in its place. Only under TLS: there
     /// the certificate proves that another address is the same service.
     async fn dial_elsewhere(&self) -> Option<BoxTransport> {
-        let (Route::Direct(tried), Security::Tls(ServerName::DnsName(name), _)) =
+        // What a name means inside another namespace, nobody here can tell.
+        let (Route::Direct(tried, None), Security::Tls(ServerName::DnsName(name), _)) =
             (&self.route, &self.security)
         else {
             return None;
         };
         let found = tokio::net::lookup_host((name.as_ref(), tried.port())).await;
         for address in found.ok()?.filter(|address| address != tried) {
-            if let Ok(io) = Route::Direct(address).dial().await {
+            if let Ok(io) = Route::Direct(address, None).dial().await {
                 tracing::debug!("{tried} did not answer, {address} of the same name does");
                 return Some(io);
             }

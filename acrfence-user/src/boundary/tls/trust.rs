@@ -115,6 +115,11 @@ pub fn read_roots(path: &Path) -> anyhow::Result<Vec<CertificateDer<'static>>> {
     Ok(roots)
 }
 
+/// Whether this very CA is in the system's trust store, below `root`.
+pub fn is_installed(ca: &Ca, root: &Path) -> bool {
+    fs::read_to_string(root.join(DEBIAN_LOCAL)).is_ok_and(|pem| pem == ca.pem())
+}
+
 /// Puts the CA into the system's trust store, below `root` (`/` normally).
 pub fn install(ca: &Ca, root: &Path) -> anyhow::Result<PathBuf> {
     let path = root.join(DEBIAN_LOCAL);

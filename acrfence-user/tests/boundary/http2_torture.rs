@@ -1,0 +1,365 @@
+//! Frames that no client may send: RFC 9113 says how each is answered. None may become a call, and
+//! none may harm anybody else.
+
+use std::time::Duration;
+
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+
+use crate::hook::{Hook, Http2, post, text};
+use crate::site::{Site, bank};
+
+const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+
+const DATA: u8 = 0;
+const HEADERS: u8 = 1;
+const PRIORITY: u8 = 2;
+const RST_STREAM: u8 = 3;
+const SETTINGS: u8 = 4;
+const PUSH_PROMISE: u8 = 5;
+const PING: u8 = 6;
+const GOAWAY: u8 = 7;
+const WINDOW_UPDATE: u8 = 8;
+const CONTINUATION: u8 = 9;
+
+const END_STREAM: u8 = 1;
+const END_HEADERS: u8 = 4;
+const ACK: u8 = 1;
+const PADDED: u8 = 8;
+
+fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
+    let length = u32::try_from(payload.len()).unwrap().to_be_bytes();
+    let mut bytes = length[1..].to_vec();
+    bytes.extend([kind, flags]);
+    bytes.extend(stream.to_be_bytes());
+    bytes.extend(payload);
+    bytes
+}
+
+/// Fields as literals without indexing (RFC 7541, 6.2.2), uncompressed.
+fn fields(list: &[(&str, &str)]) -> Vec<u8> {
+    let mut block = Vec::new();
+    for (name, value) in list {
+        block.push(0);
+        for text in [name, value] {
+            block.push(u8::try_from(text.len()).unwrap());
+            block.extend(text.as_bytes());
+        }
+    }
+    block
+}
+
+const REQUEST: [(&str, &str); 4] = [
+    (":method", "POST"),
+    (":scheme", "http"),
+    (":authority", "bank.test"),
+    (":path", "/pay"),
+];
+
+/// A request for stream 1 that goes on, with these fields besides.
+fn request(more: &[(&str, &str)]) -> Vec<u8> {
+    frame(
+        HEADERS,
+        END_HEADERS,
+        1,
+        &fields(&[&REQUEST[..], more].concat()),
+    )
+}
+
+/// A whole request with exactly these fields.
+fn odd(list: &[(&str, &str)]) -> Vec<u8> {
+    frame(HEADERS, END_HEADERS | END_STREAM, 1, &fields(list))
+}
+
+/// How an odd thing was answered.
+#[derive(Debug, PartialEq)]
+enum Answer {
+    /// GOAWAY with this code, or the connection was just closed.
+    Gone(Option<u32>),
+    /// RST_STREAM with this code.
+    Reset(u32),
+    /// A response, which can only be an error.
+    Response,
+}
+
+async fn answer(stream: &mut tokio::net::TcpStream) -> Answer {
+    loop {
+        let mut head = [0; 9];
+        if stream.read_exact(&mut head).await.is_err() {
+            return Answer::Gone(None);
+        }
+        let length = u32::from_be_bytes([0, head[0], head[1], head[2]]) as usize;
+        let mut payload = vec![0; length];
+        if stream.read_exact(&mut payload).await.is_err() {
+            return Answer::Gone(None);
+        }
+        let number = |at: usize| {
+            let bytes = payload.get(at..at + 4).expect("a code");
+            u32::from_be_bytes(bytes.try_into().unwrap())
+        };
+        match head[3] {
+            GOAWAY => return Answer::Gone(Some(number(4))),
+            RST_STREAM => return Answer::Reset(number(0)),
+            HEADERS => return Answer::Response,
+            _ => {}
+        }
+    }
+}
+
+#[tokio::test]
+async fn frames_that_nobody_may_send_are_no_calls_and_harm_nobody() {
+    let site = Site::plain(bank()).await;
+    let hook = Hook::to(site.address, Vec::new()).await;
+    let whole = odd(&REQUEST);
+    let with = |name: &str, value: &str| {
+        let more = [(name.to_owned(), value.to_owned())];
+        let more: Vec<_> = more.iter().map(|(n, v)| (n.as_str(), v.as_str())).collect();
+        odd(&[&REQUEST[..], &more].concat())
+    };
+    let without = |name: &str| {
+        let kept: Vec<_> = REQUEST
+            .iter()
+            .filter(|(n, _)| *n != name)
+            .copied()
+            .collect();
+        odd(&kept)
+    };
+    let cases: Vec<(&str, Vec<u8>)> = vec![
+        ("DATA on the connection", frame(DATA, 0, 0, b"x")),
+        ("DATA on an idle stream", frame(DATA, 0, 1, b"x")),
+        (
+            "DATA padded beyond its end",
+            [request(&[]), frame(DATA, PADDED, 1, &[9, 1])].concat(),
+        ),
+        (
+            "HEADERS on the connection",
+            frame(HEADERS, END_HEADERS | END_STREAM, 0, &fields(&REQUEST)),
+        ),
+        (
+            "a stream of the server's number",
+            frame(HEADERS, END_HEADERS | END_STREAM, 2, &fields(&REQUEST)),
+        ),
+        (
+            "HEADERS padded beyond their end",
+            frame(HEADERS, END_HEADERS | PADDED, 1, &[200, 0]),
+        ),
+        ("PRIORITY of a wrong length", frame(PRIORITY, 0, 1, &[0; 4])),
+        (
+            "RST_STREAM on the connection",
+            frame(RST_STREAM, 0, 0, &[0; 4]),
+        ),
+        (
+            "RST_STREAM on an idle stream",
+            frame(RST_STREAM, 0, 1, &[0; 4]),
+        ),
+        (
+            "RST_STREAM of a wrong length",
+            [request(&[]), frame(RST_STREAM, 0, 1, &[0; 3])].concat(),
+        ),
+        ("SETTINGS of a wrong length", frame(SETTINGS, 0, 0, &[0; 5])),
+        ("SETTINGS on a stream", frame(SETTINGS, 0, 1, &[])),
+        (
+            "SETTINGS that acknowledge and say something",
+            frame(SETTINGS, ACK, 0, &[0; 6]),
+        ),
+        (
+            "a push setting that is none",
+            frame(SETTINGS, 0, 0, &[0, 2, 0, 0, 0, 2]),
+        ),
+        (
+            "a window beyond all bounds",
+            frame(SETTINGS, 0, 0, &[0, 4, 0x80, 0, 0, 0]),
+        ),
+        (
+            "frames smaller than allowed",
+            frame(SETTINGS, 0, 0, &[0, 5, 0, 0, 0, 1]),
+        ),
+        (
+            "PUSH_PROMISE from a client",
+            frame(PUSH_PROMISE, END_HEADERS, 1, &[0, 0, 0, 2]),
+        ),
+        ("PING of a wrong length", frame(PING, 0, 0, &[0; 7])),
+        ("PING on a stream", frame(PING, 0, 1, &[0; 8])),
+        ("GOAWAY on a stream", frame(GOAWAY, 0, 1, &[0; 8])),
+        (
+            "a window of the connection opened by nothing",
+            frame(WINDOW_UPDATE, 0, 0, &[0; 4]),
+        ),
+        (
+            "a window opened by nothing",
+            [request(&[]), frame(WINDOW_UPDATE, 0, 1, &[0; 4])].concat(),
+        ),
+        (
+            "a window opened on an idle stream",
+            frame(WINDOW_UPDATE, 0, 1, &[0, 0, 0, 1]),
+        ),
+        (
+            "a window opened beyond all bounds",
+            frame(WINDOW_UPDATE, 0, 0, &[0x7f, 0xff, 0xff, 0xff]),
+        ),
+        (
+            "a window update of a wrong length",
+            frame(WINDOW_UPDATE, 0, 0, &[0; 3]),
+        ),
+        (
+            "CONTINUATION of nothing",
+            frame(CONTINUATION, END_HEADERS, 1, &fields(&REQUEST)),
+        ),
+        (
+            "CONTINUATION of whole fields",
+            [whole.clone(), frame(CONTINUATION, END_HEADERS, 1, b"")].concat(),
+        ),
+        (
+            "another frame between fields",
+            [
+                frame(HEADERS, 0, 1, &fields(&REQUEST)),
+                frame(PING, 0, 0, &[0; 8]),
+            ]
+            .concat(),
+        ),
+        (
+            "fields that go on in another stream",
+            [
+                frame(HEADERS, 0, 1, &fields(&REQUEST)),
+                frame(CONTINUATION, END_HEADERS, 3, b""),
+            ]
+            .concat(),
+        ),
+        (
+            "a frame larger than allowed",
+            frame(DATA, 0, 1, &[0; 20_000]),
+        ),
+        (
+            "fields that are no HPACK",
+            frame(HEADERS, END_HEADERS | END_STREAM, 1, &[0xff; 12]),
+        ),
+        (
+            "an index that is none",
+            frame(HEADERS, END_HEADERS | END_STREAM, 1, &[0x80]),
+        ),
+        (
+            "stream numbers that go back",
+            [odd_on(5), odd_on(3)].concat(),
+        ),
+        ("a name in upper case", with("X-Upper", "1")),
+        ("a connection field", with("connection", "close")),
+        ("a framing field", with("transfer-encoding", "chunked")),
+        ("TE that is not trailers", with("te", "gzip")),
+        ("a pseudo field that is none", with(":odd", "1")),
+        ("a pseudo field of responses", with(":status", "200")),
+        ("a path twice", with(":path", "/other")),
+        ("a method twice", with(":method", "GET")),
+        (
+            "a pseudo field after others",
+            odd(&[&REQUEST[..3], &[("x", "1"), (":path", "/pay")]].concat()),
+        ),
+        ("no method", without(":method")),
+        ("no scheme", without(":scheme")),
+        ("no path", without(":path")),
+        (
+            "an empty path",
+            odd(&[&REQUEST[..3], &[(":path", "")]].concat()),
+        ),
+        ("a line end in a value", with("x", "a\r\nhost: b")),
+        (
+            "more than the length said",
+            [
+                request(&[("content-length", "1")]),
+                frame(DATA, END_STREAM, 1, b"xyz"),
+            ]
+            .concat(),
+        ),
+        (
+            "less than the length said",
+            [
+                request(&[("content-length", "9")]),
+                frame(DATA, END_STREAM, 1, b"x"),
+            ]
+            .concat(),
+        ),
+        (
+            "pseudo fields in trailers",
+            [
+                request(&[]),
+                frame(
+                    HEADERS,
+                    END_HEADERS | END_STREAM,
+                    1,
+                    &fields(&[(":path", "/x")]),
+                ),
+            ]
+            .concat(),
+        ),
+        (
+            "trailers that do not end",
+            [
+                request(&[]),
+                frame(HEADERS, END_HEADERS, 1, &fields(&[("x", "1")])),
+            ]
+            .concat(),
+        ),
+    ];
+    let count = cases.len();
+    for (what, bytes) in cases {
+        let mut stream = hook.tcp().await;
+        let settings = frame(SETTINGS, 0, 0, &[]);
+        stream
+            .write_all(&[PREFACE, &settings, &bytes].concat())
+            .await
+            .unwrap();
+        let answered = tokio::time::timeout(Duration::from_secs(10), answer(&mut stream)).await;
+        println!("{what}: {answered:?}");
+        assert!(answered.is_ok(), "{what}: no answer");
+        let calls = hook.fence.http_calls();
+        assert!(calls.is_empty(), "{what} became a call: {calls:?}");
+    }
+    assert_eq!(site.accepted(), 0, "nothing was dialled");
+    // Everybody else is served as before.
+    let agent = Http2::over(hook.tcp().await).await;
+    let response = agent.send(post("http://bank.test/pay", "1")).await.unwrap();
+    assert_eq!(text(response).await, "paid 1");
+    assert!(count > 45);
+}
+
+/// A request without its end, on a stream of this number.
+fn odd_on(stream: u32) -> Vec<u8> {
+    frame(HEADERS, END_HEADERS, stream, &fields(&REQUEST))
+}
+
+#[tokio::test]
+async fn floods_of_frames_are_cut_off() {
+    let site = Site::plain(bank()).await;
+    let hook = Hook::to(site.address, Vec::new()).await;
+    let begun = frame(HEADERS, 0, 1, &fields(&REQUEST));
+    let more = frame(CONTINUATION, 0, 1, &fields(&[("x", &"a".repeat(100))]));
+    // Streams that are begun and reset at once, over and over.
+    let mut resets = Vec::new();
+    for n in 0..4000 {
+        let stream = 2 * n + 1;
+        resets.extend(odd_on(stream));
+        resets.extend(frame(RST_STREAM, 0, stream, &[0, 0, 0, 8]));
+    }
+    for (what, bytes) in [
+        ("fields without end", [begun, more.repeat(20_000)].concat()),
+        ("begun and reset", resets),
+    ] {
+        let stream = hook.tcp().await;
+        let (mut read, mut write) = stream.into_split();
+        let settings = frame(SETTINGS, 0, 0, &[]);
+        let bytes = [PREFACE, &settings, &bytes].concat();
+        let writing = tokio::spawn(async move {
+            // Fails when the other side has had enough.
+            let _ = write.write_all(&bytes).await;
+            write
+        });
+        let mut seen = Vec::new();
+        let ended =
+            tokio::time::timeout(Duration::from_secs(30), read.read_to_end(&mut seen)).await;
+        assert!(ended.is_ok(), "{what}: the connection stays open");
+        drop(writing.await);
+        assert!(hook.fence.http_calls().is_empty(), "{what}");
+    }
+    assert_eq!(site.accepted(), 0);
+    let agent = Http2::over(hook.tcp().await).await;
+    let response = agent.send(post("http://bank.test/pay", "1")).await.unwrap();
+    assert_eq!(text(response).await, "paid 1");
+}
