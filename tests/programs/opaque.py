@@ -2,6 +2,7 @@
 
 import socket
 import sys
+import time
 
 kept = {}
 
@@ -27,6 +28,11 @@ def act(verb, *words):
         return answer(kept[words[0]], words[1])
     if verb == "listen":  # for the end of one that is kept
         return "closed" if not kept[words[0]].recv(4096) else "got more"
+    if verb == "late":  # says nothing for some seconds
+        with connect(*words[:2]) as stream:
+            time.sleep(float(words[2]))
+            stream.settimeout(10)
+            return answer(stream, words[3])
     if verb == "unix":
         with socket.socket(socket.AF_UNIX) as stream:
             stream.settimeout(20)

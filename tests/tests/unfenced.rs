@@ -14,6 +14,8 @@ use serde_json::Value;
 
 /// How PostgreSQL's clients begin.
 const POSTGRES: &str = "0000000804d2162f";
+/// `POST / HTTP/1.1`, to host `x`, with one byte, and then an end.
+const HTTP: &str = "504f5354202f20485454502f312e310d0a486f73743a20780d0a436f6e74656e742d4c656e6774683a20310d0a0d0a61";
 
 /// Sends back what it gets, and counts who came.
 struct Echo {
@@ -215,8 +217,19 @@ fn after_a_restore_policy_denies_what_cannot_be_compared_until_somebody_forks() 
         "{detail}"
     );
 
+    // HTTP is fenced, so nothing of it is denied: also where the agent takes longer than a second to
+    // begin, and nobody can tell yet what it will be.
+    let late = format!("late 127.0.0.1 {port} 2 {HTTP}");
+    does(&mut agent, &late)?;
+    assert_eq!(fence.effects("restored")?.len(), 1);
+    let status = fence.ask(&["status"])?;
+    let troubles = status[0]["troubles"].as_array().context("troubles")?;
+    let denied = troubles.iter().filter(|t| t["kind"] == "opaque_denied");
+    assert_eq!(denied.count(), 2, "{troubles:?}");
+
+    let before = database.connections();
     fence.say(&["fork", "restored"])?;
     assert_eq!(does(&mut agent, &ask)?, got);
-    assert_eq!(database.connections(), 3);
+    assert_eq!(database.connections(), before + 1);
     Ok(())
 }

@@ -260,13 +260,15 @@ impl Place {
             Ok(Err(error)) => return Err(error),
             Err(_) => {}
         }
+        let mut denied = None;
         // Half a request line is not silence.
         if io.ahead().is_empty() {
-            let why = "the server speaks first";
+            let why = sniff::SPEAKS_FIRST;
             match opaque::admit(&self.shared, &self.origin, self.peer, why).await {
                 Ok(flow) => return self.whoever_speaks(io, security, flow).await,
                 Err(_) if server_first => return Ok(First::Done),
-                Err(_) => {}
+                // It may still turn out to be HTTP.
+                Err(refusal) => denied = Some(refusal),
             }
         }
         let waited = tokio::select! {
@@ -275,7 +277,13 @@ impl Place {
         };
         match waited {
             Ok(Ok(Some(carries))) => Ok(First::Carries(io, carries)),
-            Ok(Ok(None)) | Err(_) => Ok(First::Done),
+            Ok(Ok(None)) | Err(_) => {
+                if let Some(refusal) = denied {
+                    let detail = format!("{} {}", refusal.title, refusal.detail);
+                    self.trouble(TroubleKind::OpaqueDenied, detail);
+                }
+                Ok(First::Done)
+            }
             Ok(Err(error)) => Err(error),
         }
     }

@@ -109,8 +109,11 @@ pub fn guess(bytes: &[u8]) -> &'static str {
     }
 }
 
+/// Why a connection is opaque whose agent waits for the other side.
+pub const SPEAKS_FIRST: &str = "the server speaks first";
+
 /// Ports on which the server speaks first, so that waiting for the agent's first bytes is in vain.
-pub(super) fn server_speaks_first(port: u16) -> bool {
+pub fn server_speaks_first(port: u16) -> bool {
     matches!(
         port,
         21 | 22 | 23 | 25 | 110 | 119 | 143 | 587 | 2525 | 3306 | 5900 | 6667

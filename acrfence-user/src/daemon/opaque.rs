@@ -7,6 +7,7 @@
 
 use super::now;
 use super::pipeline::Pipeline;
+use crate::boundary::sniff::{SPEAKS_FIRST, server_speaks_first};
 use crate::boundary::{OpaqueFlow, Trouble, TroubleKind};
 use crate::effect::Event;
 use crate::policy::{Mode, OpaqueTo, Opaqueness, class_of};
@@ -23,9 +24,12 @@ impl Pipeline {
         let Some(who) = self.denied(flow).await else {
             return Ok(());
         };
-        self.note_flow(flow, OpaqueStep::Refused);
         let refusal = refusal(flow, &who);
-        self.tell(flow, format!("{} {}", refusal.title, refusal.detail));
+        // An agent that is merely silent may go on with HTTP; the boundary says so when it does not.
+        if flow.why != SPEAKS_FIRST || server_speaks_first(flow.peer.port()) {
+            self.note_flow(flow, OpaqueStep::Refused);
+            self.tell(flow, format!("{} {}", refusal.title, refusal.detail));
+        }
         Err(refusal)
     }
 
