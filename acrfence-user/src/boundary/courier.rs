@@ -18,6 +18,7 @@ use super::http::outlet::Reply;
 use super::http::spool::{Spooled, SpooledBody};
 use super::http::upstream::{Outgoing, Received, SendError};
 use super::http::{encoding, headers};
+use super::mcp::streams::Undecided;
 use super::mcp::{self, answer};
 use crate::words::{Ending, Header, HttpRequest, HttpResponse, McpRequest, Request, Response};
 
@@ -32,6 +33,8 @@ pub(crate) struct LegCourier<'a> {
     pub(crate) meta: Option<&'a str>,
     /// Where the call is answered.
     pub(crate) reply: &'a Reply,
+    /// The call of an MCP session, which its agent may cancel.
+    pub(crate) undecided: Option<&'a Undecided<'a>>,
 }
 
 #[async_trait::async_trait]
@@ -48,7 +51,7 @@ impl Courier for LegCourier<'_> {
     }
 
     fn is_gone(&self) -> bool {
-        self.reply.is_gone()
+        self.reply.is_gone() || self.undecided.is_some_and(Undecided::is_cancelled)
     }
 }
 

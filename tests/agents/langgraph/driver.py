@@ -4,6 +4,7 @@ import asyncio
 import os
 import sqlite3
 import sys
+import uuid
 
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
@@ -12,6 +13,7 @@ from langchain_openai import ChatOpenAI
 from langgraph.checkpoint.sqlite import SqliteSaver
 from langgraph.graph import END, START, MessagesState, StateGraph
 from langgraph.prebuilt import ToolNode
+from langgraph.types import Command, interrupt
 from task import TASK
 
 
@@ -49,9 +51,20 @@ def acted(messages):
     return TASK.act in calls or any(isinstance(m, ToolMessage) and m.name == TASK.act for m in messages)
 
 
+def act_and_ask(state):
+    """A node as people write it: it acts under a key of its own, then asks for what comes next."""
+    call = state["messages"][-1].tool_calls[0]
+    tool = next(one for one in TOOLS if one.name == call["name"])
+    arguments = call["args"] | {"ref": str(uuid.uuid4())} if call["name"] == TASK.act else call["args"]
+    result = tool.invoke(arguments)
+    if call["name"] == TASK.act:
+        interrupt("Shall I tell the landlord?")
+    return {"messages": [ToolMessage(str(result), tool_call_id=call["id"], name=call["name"])]}
+
+
 graph = StateGraph(MessagesState)
 graph.add_node("think", think)
-graph.add_node("tools", ToolNode(TOOLS))
+graph.add_node("tools", act_and_ask if TASK.restore == "interrupt" else ToolNode(TOOLS))
 graph.add_edge(START, "think")
 graph.add_conditional_edges("think", next_node)
 graph.add_edge("tools", "think")
@@ -59,7 +72,10 @@ app = graph.compile(checkpointer=SqliteSaver(sqlite3.connect(TASK.at("checkpoint
 
 durability = "exit" if TASK.restore == "exit_crash" else "sync"
 asked = {"messages": [HumanMessage(TASK.prompt)]}
-if TASK.part == "first":
+if TASK.restore == "interrupt":
+    app.invoke(asked, THREAD)
+    end = app.invoke(Command(resume="yes"), THREAD)
+elif TASK.part == "first":
     end = app.invoke(asked, THREAD, durability=durability)
 elif TASK.restore == "time_travel":
     # The newest checkpoint from which the model is asked next and does not know of the action.

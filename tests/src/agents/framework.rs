@@ -17,7 +17,7 @@ pub(super) fn live(agent: Agent, setting: &Setting<'_>, restore: Restore) -> Res
     Ok(match restore {
         Restore::None => vec![run("first")?],
         // One process that goes back in its own state.
-        Restore::Rewind => vec![run("both")?],
+        Restore::Rewind | Restore::Interrupt => vec![run("both")?],
         Restore::Reload | Restore::TimeTravel => vec![run("first")?, run("second")?],
         Restore::Newest | Restore::ExitCrash => {
             setting.run_until_killed("the first life", life("first")?, || true)?;

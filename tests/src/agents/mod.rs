@@ -93,6 +93,9 @@ pub enum Restore {
     TimeTravel,
     /// LangGraph: a crash with `durability="exit"`, which saves nothing before the end.
     ExitCrash,
+    /// LangGraph: a node acts and then asks a person; it runs again from its beginning once they
+    /// answered, in the same process.
+    Interrupt,
     /// LangGraph: killed in the tool, resumed at the newest checkpoint with the very same call.
     Newest,
     /// The framework's own state of before the action is loaded again, in the same process.
@@ -126,6 +129,7 @@ impl Restore {
             Self::AskedAgain => "asked_again",
             Self::TimeTravel => "time_travel",
             Self::ExitCrash => "exit_crash",
+            Self::Interrupt => "interrupt",
             Self::Newest => "newest",
             Self::Rewind => "rewind",
             Self::Reload => "reload",
@@ -224,7 +228,7 @@ impl Agent {
                 ToolCrash,
                 Periodic,
             ],
-            Self::LangGraph => &[None, TimeTravel, ExitCrash, Newest],
+            Self::LangGraph => &[None, TimeTravel, ExitCrash, Newest, Interrupt],
             Self::GoogleAdk
             | Self::OpenAiAgents
             | Self::LlamaIndexWorkflows

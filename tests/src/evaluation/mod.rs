@@ -180,7 +180,7 @@ impl Cell {
             (Agent::CrewAi, _) if redirected => {
                 Some("`replay` runs recorded tasks again and takes no new words")
             }
-            (_, Restore::Newest) if redirected => {
+            (_, Restore::Newest | Restore::Interrupt) if redirected => {
                 Some("what resumes between order and action takes no new words")
             }
             (

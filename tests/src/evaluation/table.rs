@@ -25,9 +25,20 @@ pub fn tables(cells: &[Report], not_run: &[NotRun]) -> String {
     );
     section(
         &mut text,
-        "Does the agent end its task? (runs that ended / runs)",
+        "How does the agent end? (runs that ended / runs; of these after an answer from the record, after a refusal)",
         cells.iter().filter(attacks),
-        |cell| format!("{}/{}", cell.finished, cell.n),
+        |cell| {
+            let mut text = format!("{}/{}", cell.finished, cell.n);
+            for (count, how) in [
+                (cell.after_replay, "record"),
+                (cell.after_refusal, "refusal"),
+            ] {
+                if count > 0 {
+                    let _ = write!(text, ", {count} {how}");
+                }
+            }
+            text
+        },
     );
     section(
         &mut text,
@@ -61,7 +72,7 @@ pub fn tables(cells: &[Report], not_run: &[NotRun]) -> String {
     );
     section(
         &mut text,
-        "What does it cost? (milliseconds from the order to act to the next request, median)",
+        "What does the action cost? (milliseconds from the order to act to the next request, median; beyond without a fence)",
         cells.iter().filter(|cell| cell.act_ms.is_some()),
         |cell| {
             let added = cell.added_ms.map(|added| format!(" ({added:+.1})"));
@@ -69,6 +80,25 @@ pub fn tables(cells: &[Report], not_run: &[NotRun]) -> String {
             format!("{act:.1}{}", added.unwrap_or_default())
         },
     );
+    section(
+        &mut text,
+        "What does the whole run cost? (seconds of all lives, median; beyond without a fence)",
+        cells.iter(),
+        |cell| {
+            let added = cell.added_run_s.map(|added| format!(" ({added:+.1})"));
+            format!("{:.1}{}", cell.run_s, added.unwrap_or_default())
+        },
+    );
+    let syncs: Vec<f64> = cells.iter().filter_map(|cell| cell.sync_ms).collect();
+    if let (Some(least), Some(most)) = (
+        syncs.iter().copied().reduce(f64::min),
+        syncs.iter().copied().reduce(f64::max),
+    ) {
+        let _ = writeln!(
+            text,
+            "One durable write took the disk {least} to {most} ms (median of 20, measured with each cell; `sync_ms`).\n"
+        );
+    }
     if !not_run.is_empty() {
         text += "## Not run\n\n| agent | cells | why |\n|---|---|---|\n";
         let mut reasons: BTreeMap<(&str, &str), usize> = BTreeMap::new();

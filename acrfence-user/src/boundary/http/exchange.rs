@@ -294,6 +294,7 @@ pub(crate) async fn plain(
         asked: &asked,
         meta: None,
         reply: &reply,
+        undecided: None,
     };
     let admission = match shown {
         Some(shown) => leg.shared.arbiter.admit_whole(call, shown, &courier).await,

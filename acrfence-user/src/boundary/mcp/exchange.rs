@@ -10,7 +10,7 @@ use http_body_util::{BodyExt as _, Limited};
 
 use super::streams::{self, Injected, Scope};
 use super::wait::{Kind, Wait};
-use super::{Call, Calls, Part, answer, events};
+use super::{Call, Calls, Part, answer, events, jsonrpc};
 use crate::boundary::courier::LegCourier;
 use crate::boundary::http::body::{AgentBody, Receipt};
 use crate::boundary::http::exchange::{Asked, Leg, Unsent};
@@ -42,11 +42,17 @@ async fn one(leg: &Arc<Leg>, asked: &Asked, call: Call, body: Spooled, reply: Re
     // In the older transport, answers come over the stream that told this endpoint.
     let endpoint = events::endpoint_of(leg, asked).filter(|it| leg.shared.streams.is_open(it));
     let request = Request::Mcp(call.request.clone());
+    let undecided = events::session_of(leg, asked).map(|scope| {
+        leg.shared
+            .streams
+            .decide(&scope, &jsonrpc::id_key(&call.id))
+    });
     let courier = LegCourier {
         leg,
         asked,
         meta: call.request.meta.as_deref(),
         reply: &reply,
+        undecided: undecided.as_ref(),
     };
     let arbiter = &leg.shared.arbiter;
     let admitted = match &endpoint {
@@ -77,6 +83,12 @@ async fn one(leg: &Arc<Leg>, asked: &Asked, call: Call, body: Spooled, reply: Re
     };
     let effect = ticket.effect();
     let wait = Wait::begin(leg, asked, endpoint, &call, ticket);
+    // From here on a cancellation finds the wait; one that came before it is passed on.
+    if let (Some(undecided), Some(effect)) = (undecided, effect)
+        && undecided.is_cancelled()
+    {
+        leg.shared.arbiter.abandoned(&leg.origin, effect);
+    }
     let mut outgoing = asked.outgoing(body, false);
     // The answer must be read while it streams.
     outgoing.headers.remove(ACCEPT_ENCODING);

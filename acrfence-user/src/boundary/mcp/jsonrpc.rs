@@ -343,6 +343,20 @@ mod tests {
     }
 
     #[test]
+    fn a_cancellation_names_its_request() {
+        let cancels = |text: &str| single(text).cancels().map(str::to_owned);
+        let notice = r#"{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":7,"reason":"slow"}}"#;
+        assert_eq!(cancels(notice).as_deref(), Some("7"));
+        let text = notice.replace('7', r#""a""#);
+        assert_eq!(cancels(&text).as_deref(), Some(r#""a""#));
+        assert_eq!(cancels(&notice.replace("cancelled", "progress")), None);
+        assert_eq!(
+            cancels(r#"{"jsonrpc":"2.0","method":"notifications/cancelled"}"#),
+            None
+        );
+    }
+
+    #[test]
     fn a_tool_call_is_read_as_it_was_sent() {
         let text = r#"{"jsonrpc":"2.0","id":"a\u0062","method":"tools\/call","params":{"name":"pay","arguments":{"a":1,"a":12345678901234567890},"_meta":{"x":1},"requestState":"s","inputResponses":{"q":{}}}}"#;
         let call = single(text).tool_call().unwrap();

@@ -160,6 +160,7 @@ fn abandon(leg: &Leg, asked: &Asked, id: &str) {
         events::endpoint_of(leg, asked),
     ];
     for scope in places.into_iter().flatten() {
+        leg.shared.streams.cancel(&scope, &id);
         let Some((number, effect)) = leg.shared.streams.waits(&scope, &id) else {
             continue;
         };

@@ -5,6 +5,7 @@ use std::collections::HashMap;
 
 use parking_lot::Mutex;
 use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
 
 use crate::boundary::Ticket;
 use crate::boundary::http::body::Receipt;
@@ -42,6 +43,8 @@ impl Default for Streams {
 struct Inner {
     waiting: HashMap<Scope, HashMap<String, Waiting>>,
     open: HashMap<Scope, mpsc::Sender<Injected>>,
+    /// Calls that are not decided yet.
+    undecided: HashMap<(Scope, String), CancellationToken>,
     next: u64,
 }
 
@@ -113,6 +116,30 @@ impl Streams {
         }
         waiting.insert(id.to_owned(), Waiting { ticket, number });
         Ok(number)
+    }
+
+    /// A call is to be decided. The token says whether the agent cancelled it meanwhile; the call is
+    /// forgotten with what this returns.
+    pub(crate) fn decide(&self, scope: &Scope, id: &str) -> Undecided<'_> {
+        let cancelled = CancellationToken::new();
+        let key = (scope.clone(), id.to_owned());
+        self.inner
+            .lock()
+            .undecided
+            .insert(key.clone(), cancelled.clone());
+        Undecided {
+            streams: self,
+            key,
+            cancelled,
+        }
+    }
+
+    /// The agent cancels the call with that id, should it not be decided yet.
+    pub(crate) fn cancel(&self, scope: &Scope, id: &str) {
+        let key = (scope.clone(), id.to_owned());
+        if let Some(cancelled) = self.inner.lock().undecided.get(&key) {
+            cancelled.cancel();
+        }
     }
 
     /// Takes the ticket of the call that waits for the answer to `id`.
@@ -204,6 +231,26 @@ impl Streams {
             inner.waiting.remove(scope);
         }
         Some(found.ticket)
+    }
+}
+
+/// A call that is being decided.
+pub(crate) struct Undecided<'a> {
+    streams: &'a Streams,
+    key: (Scope, String),
+    cancelled: CancellationToken,
+}
+
+impl Undecided<'_> {
+    /// Whether its agent cancelled it.
+    pub(crate) fn is_cancelled(&self) -> bool {
+        self.cancelled.is_cancelled()
+    }
+}
+
+impl Drop for Undecided<'_> {
+    fn drop(&mut self) {
+        self.streams.inner.lock().undecided.remove(&self.key);
     }
 }
 
