@@ -327,7 +327,7 @@ fn a_hook_of_the_agent_says_that_it_was_resumed() -> Result<()> {
             .args(acrfence.get_args());
         let ended = world.fence.run("thinker", &hook)?;
         anyhow::ensure!(ended.ok() && ended.stdout.is_empty(), "{ended:?}");
-        assert_eq!(world.restores()?.len() > 0, restores > 0, "{source}");
+        assert_eq!(!world.restores()?.is_empty(), restores > 0, "{source}");
     }
     let again = world.live(&[])?;
     assert_eq!(last_result(&again), last_result(&first));
