@@ -156,8 +156,9 @@ fn with_a_fence(expected: Expected) -> Result<()> {
     let conversation = |signal: &String| signal.starts_with("conversation");
     let told = trial.noticed_by.iter().any(conversation);
     // One that resumes with the very call that it had made shows no history first.
+    // A tool that times out is no restore; whether the history shows it depends on the timing.
     ensure!(
-        told != cell.is_control(),
+        cell.scenario.times_out() || told != cell.is_control(),
         "a restore was noticed so: {:?}\n{said}",
         trial.noticed_by
     );

@@ -10,7 +10,8 @@ use super::report::{NotRun, Report};
 pub fn tables(cells: &[Report], not_run: &[NotRun]) -> String {
     let mut text = String::new();
     let attacks = |cell: &&Report| !cell.control;
-    let v1 = |cell: &&Report| !cell.scenario.starts_with("v2");
+    let v1 =
+        |cell: &&Report| !cell.scenario.starts_with("v2") && cell.scenario != "redirected_payment";
     section(
         &mut text,
         "Is an effect repeated after a restore? (duplicates / runs)",
@@ -19,7 +20,7 @@ pub fn tables(cells: &[Report], not_run: &[NotRun]) -> String {
     );
     section(
         &mut text,
-        "Is a spent approval spent again? (unauthorised uses / runs)",
+        "Is a spent approval spent again, or somebody else paid? (unauthorised uses / runs)",
         cells.iter().filter(attacks).filter(|cell| !v1(cell)),
         |cell| format!("{}/{}", cell.unauthorised, cell.n),
     );
