@@ -60,7 +60,7 @@ fn unpack(root: &Path, package: &str, suite: &str) -> Result<()> {
         fs::create_dir_all(apt.join(dir))?;
     }
     fs::write(apt.join("status"), "")?;
-    let sources = format!("deb [signed-by={KEYRING}] {} {suite} main\n", mirror());
+    let sources = format!("deb [signed-by={KEYRING}] {} {suite} main\n", mirror()?);
     fs::write(apt.join("sources.list"), sources)?;
     let get = |arguments: &[&str]| {
         let place = |name: &str, file: &str| format!("{name}={}", apt.join(file).display());
@@ -94,8 +94,8 @@ fn unpack(root: &Path, package: &str, suite: &str) -> Result<()> {
     Ok(fs::remove_dir_all(&apt)?)
 }
 
-/// The mirror that this machine takes Debian from, or Debian's own.
-fn mirror() -> String {
+/// The mirror that this machine takes Debian from.
+fn mirror() -> Result<String> {
     let files = [
         "/etc/apt/sources.list",
         "/etc/apt/sources.list.d/debian.sources",
@@ -115,5 +115,5 @@ fn mirror() -> String {
     words
         .into_iter()
         .find(|word| word.starts_with("http") && word.trim_end_matches('/').ends_with("/debian"))
-        .unwrap_or_else(|| "http://deb.debian.org/debian".into())
+        .context("no mirror of Debian was found in /etc/apt/sources.list or /etc/apt/sources.list.d/debian.sources; name one there")
 }
