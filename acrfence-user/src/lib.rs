@@ -14,6 +14,7 @@ pub mod daemon;
 pub mod effect;
 pub mod fence;
 pub mod lineage;
+mod netns;
 pub mod policy;
 pub mod probe;
 pub mod words;

@@ -7,11 +7,13 @@
 use std::fs::File;
 use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
-use std::os::fd::{AsFd as _, AsRawFd as _};
+use std::os::fd::AsFd as _;
 use std::sync::Arc;
 
 use nix::sched::{CloneFlags, setns};
 use tokio::net::{TcpListener, TcpSocket};
+
+use crate::netns;
 
 /// A network namespace that is not the daemon's own. It lives at least as long as this.
 pub struct Namespace {
@@ -44,7 +46,7 @@ impl Namespace {
             // A namespace may well have no IPv6.
             let v6 = std::net::TcpListener::bind((Ipv6Addr::LOCALHOST, 0));
             let probe = std::net::UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0))?;
-            let cookie = cookie_of(&probe)?;
+            let cookie = netns::cookie_of(probe.as_fd())?;
             let up = interfaces_up()?;
             let mut listeners = vec![v4?];
             listeners.extend(v6);
@@ -94,27 +96,6 @@ fn inside<T: Send>(namespace: &File, work: impl FnOnce() -> io::Result<T> + Send
             .join()
             .unwrap_or_else(|_| Err(io::Error::other("the thread in the namespace failed")))
     })
-}
-
-fn cookie_of(socket: &std::net::UdpSocket) -> io::Result<u64> {
-    /// From `asm-generic/socket.h`; not in libc.
-    const SO_NETNS_COOKIE: i32 = 71;
-    let mut cookie = 0u64;
-    let mut length = size_of::<u64>() as libc::socklen_t;
-    // SAFETY: both pointers are valid for the call.
-    let result = unsafe {
-        libc::getsockopt(
-            socket.as_raw_fd(),
-            libc::SOL_SOCKET,
-            SO_NETNS_COOKIE,
-            (&raw mut cookie).cast(),
-            &raw mut length,
-        )
-    };
-    if result < 0 {
-        return Err(io::Error::last_os_error());
-    }
-    Ok(cookie)
 }
 
 /// Names of the interfaces of this thread's namespace that are up.

@@ -103,6 +103,14 @@ impl Pipeline {
         title: &str,
     ) -> Result<(ThreadId, BranchId), LogError> {
         let _order = self.0.writing.lock().await;
+        self.open_thread_in_order(agent, title).await
+    }
+
+    async fn open_thread_in_order(
+        &self,
+        agent: &AgentName,
+        title: &str,
+    ) -> Result<(ThreadId, BranchId), LogError> {
         let (thread, branch) = Lineage::first_thread(agent, title, now());
         let seq = self.write_in_order(thread).await?;
         let branch = self.write_in_order(branch(seq)).await?;
@@ -115,9 +123,7 @@ impl Pipeline {
         if let Some(thread) = self.0.lineage.read().main_thread(agent) {
             return Ok(thread);
         }
-        let (thread, branch) = Lineage::first_thread(agent, MAIN, now());
-        let seq = self.write_in_order(thread).await?;
-        self.write_in_order(branch(seq)).await?;
-        Ok(ThreadId(seq))
+        let (thread, _) = self.open_thread_in_order(agent, MAIN).await?;
+        Ok(thread)
     }
 }

@@ -194,7 +194,7 @@ impl Daemon {
     /// whose answer they cannot have read.
     fn read_until(&self, agent: &AgentName, at: Timestamp) -> Result<Seq, LogError> {
         // What they sent before and nobody has taken in yet comes after this.
-        let head = self.pipeline.log().follow().0;
+        let head = self.pipeline.log().head();
         let newest = EffectFilter {
             agent: Some(agent.clone()),
             limit: Some(1000),

@@ -87,7 +87,7 @@ impl Daemon {
             pid: std::process::id(),
             since: self.since,
             mode: format!("{:?}", config.fence.mode).to_lowercase(),
-            log_head: self.pipeline.log().follow().0,
+            log_head: self.pipeline.log().head(),
             running: self.pipeline.running(),
             in_doubt: self
                 .mine(

@@ -109,7 +109,7 @@ impl Pipeline {
     }
 
     async fn observe(&self, origin: &Origin, turned: &Turned) -> Result<Exchange, LogError> {
-        let head = || self.log().follow().0;
+        let head = || self.log().head();
         {
             let mut all = self.0.talks.all.lock().await;
             let observed = self.look_at(&all, origin, turned, head());
@@ -248,7 +248,7 @@ impl Pipeline {
             return;
         };
         let mut all = self.0.talks.all.lock().await;
-        let at = self.log().follow().0;
+        let at = self.log().head();
         let seen = seen(&asking.origin, at);
         if let Some(delta) = all.observe_reply(&asking.exchange, &reply, &seen) {
             all.apply(&delta);
@@ -274,7 +274,7 @@ impl Pipeline {
         let call = call?;
         let all = self.0.talks.all.lock().await;
         let ancestors = self.0.nesting.ancestors(origin.process);
-        let at = self.log().follow().0;
+        let at = self.log().head();
         let placement = all.place(call, &seen(origin, at), &ancestors)?;
         let thread = all.thread(placement.at.thread)?;
         let line = thread.strand(placement.at.strand);

@@ -132,6 +132,9 @@ pub trait EffectLog: Send + Sync + 'static {
     /// Effects that are still `prepared`, oldest first: at start, those a dead daemon left.
     fn unsettled(&self) -> Result<Vec<EffectId>, LogError>;
 
-    /// Position of the last record, and a channel that reports each later one once it is on disk.
+    /// Position of the last record that is on disk.
+    fn head(&self) -> Seq;
+
+    /// That position, and a channel that reports each later one once it is on disk.
     fn follow(&self) -> (Seq, tokio::sync::broadcast::Receiver<Seq>);
 }

@@ -366,10 +366,11 @@ impl EffectLog for Model {
             .collect())
     }
 
+    fn head(&self) -> Seq {
+        Seq(self.events.lock().len() as u64)
+    }
+
     fn follow(&self) -> (Seq, broadcast::Receiver<Seq>) {
-        (
-            Seq(self.events.lock().len() as u64),
-            self.sender.subscribe(),
-        )
+        (self.head(), self.sender.subscribe())
     }
 }

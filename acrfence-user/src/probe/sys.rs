@@ -6,6 +6,8 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
+use crate::netns;
+
 /// Attaches a program to a cgroup; the link lives as long as the descriptor or its pin.
 pub fn cgroup_link(
     program: BorrowedFd<'_>,
@@ -61,22 +63,7 @@ pub fn open_pin(path: &Path) -> io::Result<OwnedFd> {
 /// The number the kernel has for the network namespace this process is in.
 pub fn netns_cookie() -> io::Result<u64> {
     let socket = std::net::UdpSocket::bind(("127.0.0.1", 0))?;
-    let mut cookie = 0u64;
-    let mut length = size_of::<u64>() as libc::socklen_t;
-    // SAFETY: both pointers are valid for the call.
-    let result = unsafe {
-        libc::getsockopt(
-            socket.as_raw_fd(),
-            libc::SOL_SOCKET,
-            SO_NETNS_COOKIE,
-            (&raw mut cookie).cast(),
-            &raw mut length,
-        )
-    };
-    if result < 0 {
-        return Err(io::Error::last_os_error());
-    }
-    Ok(cookie)
+    netns::cookie_of(socket.as_fd())
 }
 
 /// A handle on a process that a later one with the same pid cannot take over.
@@ -154,7 +141,6 @@ const OBJ_GET: libc::c_int = 7;
 const LINK_CREATE: libc::c_int = 28;
 const LINK_UPDATE: libc::c_int = 29;
 const LINK_DETACH: libc::c_int = 34;
-const SO_NETNS_COOKIE: libc::c_int = 71;
 const BPF_FS_MAGIC: libc::c_long = 0xcafe_4a11;
 
 /// The parts of `union bpf_attr` that are used here.

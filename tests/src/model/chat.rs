@@ -3,8 +3,8 @@
 use axum::response::Response;
 use serde_json::{Value, json};
 
-use super::script::{Asked, Entry, Reply, Tool};
-use super::{Calls, Memory, document, events, object, parsed, words};
+use super::script::{Asked, Entry, Reply};
+use super::{Calls, Memory, document, events, functions, object, parsed, words};
 
 pub(super) fn read(body: &Value) -> Option<Asked> {
     let mut calls = Calls::default();
@@ -28,16 +28,8 @@ pub(super) fn read(body: &Value) -> Option<Asked> {
             _ => {}
         }
     }
-    let tools = body["tools"].as_array().into_iter().flatten();
     Some(Asked {
-        tools: tools
-            .filter_map(|tool| {
-                Some(Tool {
-                    name: tool["function"]["name"].as_str()?.into(),
-                    namespace: None,
-                })
-            })
-            .collect(),
+        tools: functions(body),
         history,
         stream: body["stream"] == true,
     })

@@ -28,7 +28,7 @@ use serde_json::{Value, json};
 use crate::authority::Authority;
 use crate::server::Server;
 use hand::Hand;
-use script::{Arguments, Asked, Entry, Reply, Script};
+use script::{Arguments, Asked, Entry, Reply, Script, Tool};
 
 /// A running model. Its interfaces are Anthropic Messages, OpenAI Chat Completions and Responses,
 /// Gemini and Ollama, with and without streaming.
@@ -274,6 +274,19 @@ fn words(content: &Value) -> String {
             .join("\n"),
         _ => String::new(),
     }
+}
+
+/// Tools that a request offers as functions.
+fn functions(body: &Value) -> Vec<Tool> {
+    let tools = body["tools"].as_array().into_iter().flatten();
+    tools
+        .filter_map(|tool| {
+            Some(Tool {
+                name: tool["function"]["name"].as_str()?.into(),
+                namespace: None,
+            })
+        })
+        .collect()
 }
 
 /// Arguments that a format carries as JSON in a string.

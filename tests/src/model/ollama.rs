@@ -3,8 +3,8 @@
 use axum::response::Response;
 use serde_json::{Value, json};
 
-use super::script::{Asked, Entry, Reply, Tool};
-use super::{ARGUMENTS, Memory, document, json_lines, with_arguments};
+use super::script::{Asked, Entry, Reply};
+use super::{ARGUMENTS, Memory, document, functions, json_lines, with_arguments};
 
 pub(super) fn read(body: &Value) -> Option<Asked> {
     let mut history = Vec::new();
@@ -38,16 +38,8 @@ pub(super) fn read(body: &Value) -> Option<Asked> {
             _ => {}
         }
     }
-    let tools = body["tools"].as_array().into_iter().flatten();
     Some(Asked {
-        tools: tools
-            .filter_map(|tool| {
-                Some(Tool {
-                    name: tool["function"]["name"].as_str()?.into(),
-                    namespace: None,
-                })
-            })
-            .collect(),
+        tools: functions(body),
         history,
         stream: body["stream"] != false,
     })

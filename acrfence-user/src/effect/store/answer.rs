@@ -268,6 +268,10 @@ impl EffectLog for Store {
         self.index.with_status(Status::Prepared)
     }
 
+    fn head(&self) -> Seq {
+        self.journal.head().seq
+    }
+
     fn follow(&self) -> (Seq, broadcast::Receiver<Seq>) {
         self.journal.follow()
     }

@@ -88,7 +88,7 @@ fn a_journal_older_than_its_anchor_is_refused_until_a_person_accepts_it() {
     copy(&config.state_dir, &backup);
     let store = open(&config);
     fill(&store, 2);
-    let last = store.follow().0;
+    let last = store.head();
     drop(store);
 
     std::fs::remove_dir_all(&config.state_dir).unwrap();
@@ -124,7 +124,7 @@ fn a_damaged_log_goes_on_only_when_a_person_accepts_the_loss() {
     let anchor = std::fs::read(&config.anchor_file).unwrap();
     let store = open(&config);
     fill(&store, 200);
-    let last = store.follow().0;
+    let last = store.head();
     let whole = all_events(&store);
     drop(store);
     // An anchor that trails by some segments, as after a power loss.
