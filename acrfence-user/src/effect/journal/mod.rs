@@ -199,11 +199,11 @@ impl Journal {
                 Ok(seq) => return Ok((seq, Durable(receiver))),
                 Err(Refused::Stopped(detail)) => return Err(LogError::Stopped { detail }),
                 Err(Refused::Room(attempts)) => {
-                    // One that runs already may have begun before this record was there.
-                    after.get_or_insert(attempts + 2);
-                    self.inner.full_since(after)?;
+                    // One that runs already may have begun before this record was there. Whether there is
+                    // no room is only known once the look at it failed again: an attempt that failed may
+                    // have come after one that made room.
+                    self.inner.full_since(*after.get_or_insert(attempts + 2))?;
                     changed.await;
-                    self.inner.full_since(after)?;
                 }
             }
         }
@@ -228,14 +228,11 @@ impl Journal {
                 Ok(seq) => return Ok(seq),
                 Err(Refused::Stopped(detail)) => return Err(LogError::Stopped { detail }),
                 Err(Refused::Room(attempts)) => {
-                    after.get_or_insert(attempts + 2);
-                    self.inner.full_since(after)?;
+                    self.inner.full_since(*after.get_or_insert(attempts + 2))?;
                     let mut queue = self.inner.queue.lock();
                     while queue.attempts == attempts && queue.stopped.is_none() && !queue.closing {
                         self.inner.room_changed_sync.wait(&mut queue);
                     }
-                    drop(queue);
-                    self.inner.full_since(after)?;
                 }
             }
         }
@@ -386,15 +383,15 @@ impl Inner {
     }
 
     /// An error when the attempts to allocate up to `after` ended without room.
-    fn full_since(&self, after: Option<u64>) -> Result<(), LogError> {
+    fn full_since(&self, after: u64) -> Result<(), LogError> {
         let queue = self.queue.lock();
         if let Some(detail) = &queue.stopped {
             return Err(LogError::Stopped {
                 detail: detail.clone(),
             });
         }
-        match (&queue.full, after) {
-            (Some(detail), Some(after)) if queue.attempts >= after => Err(LogError::Full {
+        match &queue.full {
+            Some(detail) if queue.attempts >= after => Err(LogError::Full {
                 detail: detail.clone(),
             }),
             _ => Ok(()),
