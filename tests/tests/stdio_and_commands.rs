@@ -2,6 +2,7 @@
 //! commands act once.
 
 use std::path::Path;
+use std::time::Instant;
 
 use acrfence_tests::attached::{Attached, Ran, stdio_agent};
 use acrfence_tests::authority::Authority;
@@ -9,7 +10,7 @@ use acrfence_tests::bank::{Bank, order, reference, rewritten_order};
 use acrfence_tests::client::{plain, python};
 use acrfence_tests::fence::Fence;
 use acrfence_tests::postgres::Postgres;
-use acrfence_tests::process::{Running, run};
+use acrfence_tests::process::{PATIENCE, Running, run};
 use anyhow::{Context as _, Result, ensure};
 use serde_json::{Value, json};
 
@@ -335,6 +336,68 @@ fn a_push_to_a_file_happens_once() -> Result<()> {
             count: &|| Ok(repository.pushes()),
         },
     )
+}
+
+/// Programs that no rule names are written down with what became of them; a push is an effect, and is not among
+/// them.
+#[test]
+fn every_other_program_is_logged_as_not_fenced() -> Result<()> {
+    let fence = Fence::start(&Authority::new()?)?;
+    let repository = Repository::new()?;
+    let mut agent = Attached::with_shell(&fence, "coder")?;
+    let dir = repository.dir.path().canonicalize()?;
+    let commands = format!(
+        "cd {} && sh -c 'exit 3'; sh -c 'kill -9 $$'; sh -c 'exec env true of-another'; {}; env true the-last",
+        dir.display(),
+        repository.works_and("git push --force ../remote main")
+    );
+    agent.sh(&commands)?;
+    assert_eq!(repository.pushes(), 1);
+    let deadline = Instant::now() + PATIENCE;
+    let ran = loop {
+        let ran = fence.ask(&[
+            "effects",
+            "--commands",
+            "--agent",
+            "coder",
+            "--limit",
+            "1000",
+        ])?;
+        let is_last = |ran: &Value| ran["origin"]["argv"] == json!(["true", "the-last"]);
+        if ran.iter().any(is_last) {
+            break ran;
+        }
+        ensure!(
+            Instant::now() < deadline,
+            "the last one is missing: {ran:#?}"
+        );
+    };
+    let found = |argv: Value| {
+        let found = ran.iter().find(|ran| ran["origin"]["argv"] == argv);
+        found.with_context(|| format!("{argv} in {ran:#?}"))
+    };
+    let three = found(json!(["sh", "-c", "exit 3"]))?;
+    assert_eq!(three["end"], json!({"exited": {"code": 3}}), "{three}");
+    assert_eq!(three["origin"]["cwd"], dir.display().to_string(), "{three}");
+    assert!(three["parent"]["tgid"].is_u64(), "{three}");
+    let killed = found(json!(["sh", "-c", "kill -9 $$"]))?;
+    assert_eq!(killed["end"], json!({"exited": {"signal": 9}}), "{killed}");
+    // One process, three programs.
+    let first = found(json!(["sh", "-c", "exec env true of-another"]))?;
+    assert_eq!(first["end"], "replaced", "{first}");
+    let second = found(json!(["env", "true", "of-another"]))?;
+    assert_eq!(second["end"], "replaced", "{second}");
+    let last = found(json!(["true", "of-another"]))?;
+    assert_eq!(last["end"], json!({"exited": {"code": 0}}), "{last}");
+    assert_eq!(first["origin"]["process"], last["origin"]["process"]);
+    let is_push = |ran: &&Value| ran["origin"]["argv"][1] == "push";
+    assert!(ran.iter().find(is_push).is_none(), "{ran:#?}");
+    let shown = fence.say(&["status"])?;
+    assert!(
+        shown.contains("NOT FENCED coder:") && shown.contains("effects --commands"),
+        "{shown}"
+    );
+    Ok(())
 }
 
 #[test]

@@ -68,6 +68,21 @@ pub fn run(options: &Options) -> Result<()> {
             ])
         });
     }
+    if equipped && options.full {
+        // Installs them into the user's cache first.
+        report.step("real stdio servers", || {
+            cargo(&[
+                "test",
+                "--package",
+                "acrfence-user",
+                "--test",
+                "process",
+                "--",
+                "--ignored",
+                "real_servers",
+            ])
+        });
+    }
     if equipped && !options.unprivileged {
         report.step("end-to-end tests", || {
             let mut tests = command(&["test", "--package", "acrfence-tests", "--no-fail-fast"]);

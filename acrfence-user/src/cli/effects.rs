@@ -62,6 +62,13 @@ pub(super) struct Effects {
         "oldest_first", "after", "follow",
     ])]
     opaque: bool,
+    /// List programs that the agent ran and that no rule names instead: they are not fenced, but for what
+    /// they send over TLS. Takes `--agent`, `--since` and `--limit`; the newest come last.
+    #[arg(long, conflicts_with_all = [
+        "opaque", "thread", "branch", "tool", "host", "status", "pid", "credential", "until",
+        "text", "oldest_first", "after", "follow",
+    ])]
+    commands: bool,
     /// Print effects as they are made and again whenever their status changes, until interrupted. From
     /// now on, or from `--after`.
     #[arg(long, short)]
@@ -75,13 +82,17 @@ pub(super) struct Id {
 }
 
 pub(super) async fn list(client: &Client, global: &Global, args: Effects) -> anyhow::Result<()> {
-    if args.opaque {
+    if args.opaque || args.commands {
         let asked = OpaqueQuery {
             agent: args.agent,
             since: args.since,
             limit: Some(args.limit),
         };
-        return opaque::list(client, global, &asked).await;
+        return if args.commands {
+            opaque::commands(client, global, &asked).await
+        } else {
+            opaque::list(client, global, &asked).await
+        };
     }
     let follow = args.follow;
     let filter = EffectFilter {

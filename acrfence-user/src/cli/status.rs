@@ -104,6 +104,13 @@ pub(super) async fn status(client: &Client, global: &Global) -> anyhow::Result<(
                 agent.name, c.pid, c.local, c.peer
             ))?;
         }
+        if agent.commands > 0 {
+            line(&format!(
+                "NOT FENCED {}: {} that no rule names (`acrfence effects --commands`), but for what they sent over TLS",
+                agent.name,
+                count(agent.commands as usize, "program"),
+            ))?;
+        }
         for o in &agent.not_fenced {
             if o.flows > 0 {
                 line(&format!(

@@ -8,7 +8,7 @@ use crate::daemon::{OpaqueCount, TroubleNotice};
 use crate::effect::{EffectRow, HoldDecision};
 use crate::lineage::AgentTree;
 use crate::words::{
-    AgentName, BranchId, Effect, EffectId, Field, HoldId, Likeness, Opaque, ProcessIdentity,
+    AgentName, BranchId, Effect, EffectId, Field, HoldId, Likeness, Opaque, ProcessIdentity, Ran,
     Response, Seq, ThreadId, Timestamp,
 };
 
@@ -119,9 +119,13 @@ pub struct AgentStatus {
     pub open_before: Vec<OpenConnection>,
     /// Traffic that was passed on without being understood: not fenced.
     pub not_fenced: Vec<OpaqueCount>,
+    /// Programs that no rule of the exec gate names and that ended since the daemon started: not
+    /// fenced, but for what they send over TLS.
+    #[serde(default)]
+    pub commands: u64,
 }
 
-/// `GET /v1/opaque`.
+/// `GET /v1/opaque` and `GET /v1/commands`.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct OpaqueQuery {
@@ -141,6 +145,16 @@ pub struct OpaqueRow {
     /// What was seen.
     #[serde(flatten)]
     pub seen: Opaque,
+}
+
+/// A program that ran and is no effect.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct RanRow {
+    /// Position of the record.
+    pub position: Seq,
+    /// What ran.
+    #[serde(flatten)]
+    pub ran: Ran,
 }
 
 /// A connection that was open before an agent was attached.

@@ -67,6 +67,7 @@ fn router(daemon: Arc<Daemon>) -> Router {
         .route("/v1/agents/{name}/fork", post(fork))
         .route("/v1/effects", get(effects))
         .route("/v1/opaque", get(opaque))
+        .route("/v1/commands", get(commands))
         .route("/v1/effects/follow", get(follow))
         .route("/v1/effects/{id}", get(effect))
         .route("/v1/effects/{id}/explain", get(explain))
@@ -185,6 +186,14 @@ async fn opaque(
     Query(asked): Query<OpaqueQuery>,
 ) -> Answer<Vec<OpaqueRow>> {
     daemon.opaque(peer, asked).await.map(Json)
+}
+
+async fn commands(
+    State(daemon): Shared,
+    ConnectInfo(peer): ConnectInfo<Peer>,
+    Query(asked): Query<OpaqueQuery>,
+) -> Answer<Vec<RanRow>> {
+    daemon.ran(peer, asked).await.map(Json)
 }
 
 async fn follow(

@@ -129,6 +129,7 @@ impl Pipeline {
         mut call: ToolCall,
         courier: Option<&dyn Courier>,
     ) -> Result<Admission, LogError> {
+        self.decided().effect(&call);
         let asks = self.asks(&call).await;
         let presented = credential::presented(&call.request);
         let doubt = Doubt::of(&self.config(), &call.request, courier);

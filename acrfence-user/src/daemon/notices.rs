@@ -26,6 +26,7 @@ struct Kept {
     missed: u64,
     troubles: VecDeque<TroubleNotice>,
     opaque: BTreeMap<AgentName, BTreeMap<String, OpaqueCount>>,
+    ran: BTreeMap<AgentName, u64>,
     problems: VecDeque<String>,
 }
 
@@ -125,6 +126,16 @@ impl Notices {
         }
         count.sent += seen.sent;
         count.received += seen.received;
+    }
+
+    /// Counts a program that no rule names.
+    pub(super) fn ran(&self, agent: &AgentName) {
+        *self.0.lock().ran.entry(agent.clone()).or_default() += 1;
+    }
+
+    /// Programs of an agent that ended and that no rule names.
+    pub fn ran_of(&self, agent: &AgentName) -> u64 {
+        self.0.lock().ran.get(agent).copied().unwrap_or_default()
     }
 
     /// So many of the kernel's reports came faster than they could be looked at.

@@ -1,5 +1,6 @@
 //! What the kernel saw go past the hook: unix sockets, datagrams, connections that were never
-//! redirected. Counted and written down with the process it came from; nothing of it is fenced.
+//! redirected, and programs that no rule names. Counted and written down with the process it came
+//! from; nothing of it is fenced.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -9,6 +10,7 @@ use std::time::{Duration, Instant};
 use tokio_util::sync::CancellationToken;
 
 use super::now;
+use super::ran::Running;
 use super::service::Daemon;
 use crate::policy::class_of;
 use crate::probe::{Channel, Probe, ProbeEvent, Received, Treatment, What, Write};
@@ -48,14 +50,15 @@ pub(super) async fn observe(
         probe,
         run_dir,
         seen: HashMap::new(),
+        running: HashMap::new(),
     };
     loop {
         let received = tokio::select! {
             received = events.next() => received,
-            () = stop.cancelled() => return,
+            () = stop.cancelled() => return observer.leave(),
         };
         match received {
-            None => return,
+            None => return observer.leave(),
             Some(Received::Missed(count)) => observer.daemon.pipeline.notices().missed(count),
             // Looking a process up reads /proc.
             Some(Received::Event(event)) => tokio::task::block_in_place(|| observer.take(&event)),
@@ -63,11 +66,13 @@ pub(super) async fn observe(
     }
 }
 
-struct Observer {
-    daemon: Arc<Daemon>,
-    probe: Arc<Probe>,
+pub(super) struct Observer {
+    pub(super) daemon: Arc<Daemon>,
+    pub(super) probe: Arc<Probe>,
     run_dir: PathBuf,
     seen: HashMap<ProcessIdentity, HashMap<String, Peer>>,
+    /// What processes run, since the last time that they began a program.
+    pub(super) running: HashMap<ProcessIdentity, Running>,
 }
 
 impl Observer {
@@ -94,12 +99,14 @@ impl Observer {
                 };
                 self.connected(event, peer, *protocol, step, why);
             }
-            What::Exited { .. } => {
+            What::Executed(execution) => self.executed(event, execution),
+            What::Exited { status } => {
+                self.exited(event, *status);
                 for (peer, known) in self.seen.remove(&event.process).unwrap_or_default() {
                     self.note(&known, peer, OpaqueStep::Ended);
                 }
             }
-            What::Born { .. } | What::Executed(_) | What::Restoring { .. } => {}
+            What::Born { .. } | What::Restoring { .. } => {}
         }
     }
 

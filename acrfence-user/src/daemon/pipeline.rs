@@ -84,6 +84,7 @@ pub(super) struct Inner {
     pub(super) notices: super::notices::Notices,
     pub(super) news: super::news::News,
     pub(super) nesting: super::nesting::Nesting,
+    pub(super) decided: super::ran::Decided,
     /// Reads prose that the comparison leaves open, where the operator has one.
     pub(super) llm: Option<Llm>,
 }
@@ -131,6 +132,7 @@ impl Pipeline {
             notices: super::notices::Notices::default(),
             news: super::news::News::default(),
             nesting: super::nesting::Nesting::default(),
+            decided: super::ran::Decided::default(),
             llm,
         }));
         pipeline.put_in_doubt_what_was_left_running().await?;

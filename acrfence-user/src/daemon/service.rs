@@ -13,8 +13,7 @@ use super::upkeep::SharedStore;
 use crate::analyzer;
 use crate::control::{
     AgentStatus, ApiError, CaInfo, CheckpointTaken, EffectDetail, ErrorCode, Explained, Fork,
-    HeldCall, Myself, OpaqueQuery, OpaqueRow, Opened, Peer, Resolve, Restored, Status,
-    TakeCheckpoint, Tree, TreeEffect,
+    HeldCall, Myself, Opened, Peer, Resolve, Restored, Status, TakeCheckpoint, Tree, TreeEffect,
 };
 use crate::effect::{EffectFilter, EffectRow, Event, HoldDecision, LogError, Page};
 use crate::lineage::{Executed, Life, Lineage, RestoreTarget, TargetError};
@@ -354,30 +353,6 @@ impl Daemon {
         })
     }
 
-    /// `GET /v1/opaque`: what was seen and not fenced, oldest first.
-    pub async fn opaque(&self, peer: Peer, asked: OpaqueQuery) -> Result<Vec<OpaqueRow>, ApiError> {
-        if let Some(agent) = &asked.agent {
-            self.check_sees(peer, agent)?;
-        }
-        let store = self.store.clone();
-        let most = asked.limit.unwrap_or(50).min(10_000);
-        let read = tokio::task::spawn_blocking(move || {
-            store.opaque(asked.agent.as_ref(), asked.since, most)
-        });
-        let seen = read.await.map_err(|e| {
-            error(
-                ErrorCode::Unavailable,
-                format!("the log could not be read: {e}"),
-            )
-        })?;
-        Ok(seen
-            .map_err(log_error)?
-            .into_iter()
-            .filter(|(_, seen)| self.may_see(peer, &seen.origin.agent))
-            .map(|(position, seen)| OpaqueRow { position, seen })
-            .collect())
-    }
-
     /// `GET /v1/effects/ID`.
     pub fn effect(&self, peer: Peer, id: EffectId) -> Result<EffectDetail, ApiError> {
         let effect = self.pipeline.log().effect(id).map_err(log_error)?;
@@ -538,7 +513,7 @@ impl Daemon {
         peer.pid == 0 || self.kernel.membership(peer.pid) != Membership::Outside
     }
 
-    fn check_sees(&self, peer: Peer, agent: &AgentName) -> Result<(), ApiError> {
+    pub(super) fn check_sees(&self, peer: Peer, agent: &AgentName) -> Result<(), ApiError> {
         let known = self
             .pipeline
             .with_lineage(|lineage| lineage.agent(agent).is_some());
@@ -605,6 +580,7 @@ impl Daemon {
                 .cloned()
                 .unwrap_or_default(),
             not_fenced: self.pipeline.notices().opaque_of(name),
+            commands: self.pipeline.notices().ran_of(name),
         }
     }
 

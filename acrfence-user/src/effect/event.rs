@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::words::{
-    Branch, BranchId, Checkpoint, EffectId, Fingerprint, HoldId, Incarnation, Opaque, Outcome,
+    Branch, BranchId, Checkpoint, EffectId, Fingerprint, HoldId, Incarnation, Opaque, Outcome, Ran,
     Refusal, Request, Resolution, Response, Seq, Thread, ThreadId, Timestamp, ToolCall, ToolKey,
 };
 
@@ -181,6 +181,8 @@ pub enum Event {
     },
     /// Traffic that is not fenced was seen, or refused. No call is ever compared with it.
     Opaque(Box<Opaque>),
+    /// A program that no rule names ran. No call is ever compared with it.
+    Ran(Box<Ran>),
 }
 
 /// A call about to be sent.

@@ -289,6 +289,7 @@ impl EffectLog for Model {
                     | Event::Settled { .. }
                     | Event::Observed { .. }
                     | Event::Opaque(_)
+                    | Event::Ran(_)
                     | Event::Refused { .. }
                     | Event::Asked { .. }
                     | Event::Answered { .. }

@@ -5,10 +5,10 @@ use proptest::prelude::*;
 use super::{Event, Harvest, HoldDecision, Prepared};
 use crate::words::{
     Absent, AgentName, Body, Branch, BranchId, Cause, Checkpoint, Digest, EffectId, ExecRequest,
-    ExecResponse, Fingerprint, Forgotten, ForkPoint, Grade, Header, HoldId, HttpRequest,
-    HttpResponse, Incarnation, IncarnationCause, McpRequest, McpResponse, Opaque, OpaqueClass,
-    OpaqueStep, Origin, Outcome, ProcessIdentity, Refusal, RefusalCode, Request, Resolution,
-    Response, Seq, Thread, ThreadId, Timestamp, ToolCall, ToolKey,
+    ExecResponse, ExitStatus, Fingerprint, Forgotten, ForkPoint, Grade, Header, HoldId,
+    HttpRequest, HttpResponse, Incarnation, IncarnationCause, McpRequest, McpResponse, Opaque,
+    OpaqueClass, OpaqueStep, Origin, Outcome, ProcessIdentity, Ran, RanEnd, Refusal, RefusalCode,
+    Request, Resolution, Response, Seq, Thread, ThreadId, Timestamp, ToolCall, ToolKey,
 };
 
 /// An agent.
@@ -211,7 +211,7 @@ pub fn step() -> impl Strategy<Value = Step> {
             });
             if note { Step::Note(event) } else { Step::Append(event) }
         }),
-        4 => (0..14u8, any::<u8>(), any::<bool>()).prop_map(move |(kind, n, note)| {
+        4 => (0..15u8, any::<u8>(), any::<bool>()).prop_map(move |(kind, n, note)| {
             let event = boxed(lineage(kind, n));
             if note { Step::Note(event) } else { Step::Append(event) }
         }),
@@ -346,6 +346,13 @@ fn lineage(kind: u8, n: u8) -> Event {
             received: 0,
             digest: Some(Digest::of(&[n])),
             digested: 1,
+            at,
+        })),
+        14 => Event::Ran(Box::new(Ran {
+            origin: call(n, 1, "").origin,
+            parent: None,
+            began: at,
+            end: RanEnd::Exited(ExitStatus::Code(n.into())),
             at,
         })),
         _ => Event::HoldDecided {

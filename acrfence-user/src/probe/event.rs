@@ -9,7 +9,7 @@ use acrfence_common::{
 };
 
 use super::proc::split_texts;
-use crate::words::{ProcessIdentity, Timestamp};
+use crate::words::{ExitStatus, ProcessIdentity, Timestamp};
 
 /// Something that happened in the kernel.
 #[derive(Clone, Debug, PartialEq)]
@@ -103,28 +103,6 @@ pub struct Write {
     pub calls: u64,
     /// Bytes on this channel so far.
     pub bytes: u64,
-}
-
-/// How a process ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum ExitStatus {
-    /// By itself, with this code.
-    Code(i32),
-    /// By this signal.
-    Signal(i32),
-    /// It was gone when it was looked for.
-    Unknown,
-}
-
-impl ExitStatus {
-    /// Reads what `wait` reports.
-    pub fn from_wait(status: i32) -> Self {
-        match status & 0x7f {
-            0 => Self::Code(status >> 8 & 0xff),
-            signal => Self::Signal(signal),
-        }
-    }
 }
 
 /// Reads records of the ring buffer.

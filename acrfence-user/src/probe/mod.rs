@@ -60,7 +60,7 @@ pub use claim::Claimed;
 pub use connections::OpenConnection;
 pub use doctor::{Check, Report, State, doctor, may_trace};
 pub use error::ProbeError;
-pub use event::{Execution, ExitStatus, ProbeEvent, What, Write};
+pub use event::{Execution, ProbeEvent, What, Write};
 pub use gate::{Abandoned, GateQueue, Gated, Standing};
 pub use restored::Restored;
 pub use stream::{Events, Received};

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::event::{Execution, ExitStatus, ProbeEvent, What};
-use crate::words::{ProcessIdentity, Timestamp};
+use super::event::{Execution, ProbeEvent, What};
+use crate::words::{ExitStatus, ProcessIdentity, Timestamp};
 
 /// A process of an agent.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -11,10 +11,9 @@ use std::collections::{HashMap, HashSet};
 
 use acrfence_common::{AgentLabel, EXEMPT, MAX_AGENT, SnapshotRow, Tracked};
 
-use super::event::ExitStatus;
 use super::proc::{PF_KTHREAD, ProcDir};
 use super::{Probe, ProbeError, stream, sys, walk};
-use crate::words::ProcessIdentity;
+use crate::words::{ExitStatus, ProcessIdentity};
 
 /// Whether a process belongs to an agent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

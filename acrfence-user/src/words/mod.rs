@@ -7,6 +7,7 @@
 mod body;
 mod branch;
 mod call;
+mod command;
 mod effect;
 mod ids;
 mod opaque;
@@ -22,6 +23,7 @@ pub use call::{
     Ending, ExecRequest, ExecResponse, HttpRequest, HttpResponse, McpRequest, McpResponse, Request,
     Response, ToolCall, ToolKey, Transport,
 };
+pub use command::{ExitStatus, Ran, RanEnd};
 pub use effect::{Effect, Fingerprint, Outcome, Resolution, Status};
 pub use ids::{
     AgentName, BranchId, EffectId, HoldId, IdError, ProcessIdentity, Seq, ThreadId, Timestamp,

@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use acrfence_common::Tracked;
-use acrfence_user::probe::{ExitStatus, Membership, What};
-use acrfence_user::words::ProcessIdentity;
+use acrfence_user::probe::{Membership, What};
+use acrfence_user::words::{ExitStatus, ProcessIdentity};
 use serde_json::json;
 
 use crate::fence::{EventsExt as _, Fence, Target, wait_for};

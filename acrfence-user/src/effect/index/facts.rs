@@ -92,7 +92,7 @@ pub fn facts(seen: &Seen<'_>, names: &Names, row_of: RowOf<'_>) -> Result<Vec<Ch
             thread, harvest, ..
         } => harvested(harvest, *thread, seen.seq, &mut out),
         // It changes no answer about effects; it is read from the journal.
-        Event::Opaque(_) => {}
+        Event::Opaque(_) | Event::Ran(_) => {}
         Event::IncarnationBegan(_)
         | Event::IncarnationEnded { .. }
         | Event::ThreadOpened(_)
@@ -116,7 +116,11 @@ pub fn facts(seen: &Seen<'_>, names: &Names, row_of: RowOf<'_>) -> Result<Vec<Ch
 pub fn is_told(event: &Event) -> bool {
     !matches!(
         event,
-        Event::Prepared(_) | Event::Settled { .. } | Event::Observed { .. } | Event::Opaque(_)
+        Event::Prepared(_)
+            | Event::Settled { .. }
+            | Event::Observed { .. }
+            | Event::Opaque(_)
+            | Event::Ran(_)
     )
 }
 

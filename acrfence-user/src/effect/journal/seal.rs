@@ -58,6 +58,8 @@ pub struct Sealed {
 
 /// The kind of [`Event::Opaque`].
 pub const OPAQUE: u8 = 21;
+/// The kind of [`Event::Ran`].
+pub const RAN: u8 = 22;
 
 /// The number that names this kind of event in the journal; never reused.
 pub fn kind_of(event: &Event) -> u8 {
@@ -82,6 +84,7 @@ pub fn kind_of(event: &Event) -> u8 {
         Event::Asked { .. } => 18,
         Event::Answered { .. } => 19,
         Event::Opaque(_) => OPAQUE,
+        Event::Ran(_) => RAN,
     }
 }
 
@@ -108,6 +111,7 @@ pub fn kind_name(kind: u8) -> &'static str {
         18 => "asked",
         19 => "answered",
         OPAQUE => "opaque",
+        RAN => "ran",
         MARK => "mark",
         _ => "unknown",
     }

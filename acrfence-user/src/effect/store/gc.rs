@@ -237,7 +237,7 @@ impl Store {
             | Event::CheckpointTaken(_)
             | Event::HoldDecided { .. }
             | Event::HoldUsed { .. } => true,
-            Event::Opaque(_) => false,
+            Event::Opaque(_) | Event::Ran(_) => false,
             Event::Prepared(prepared) => self.effect_stays(id, Some(prepared), keep)?,
             Event::Settled {
                 effect, harvest, ..

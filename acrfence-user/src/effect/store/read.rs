@@ -11,7 +11,7 @@ use crate::effect::index::query;
 use crate::effect::journal::seal::{self, Mark, Record};
 use crate::effect::journal::{Loc, archive::Walked};
 use crate::effect::{EffectFilter, EffectRow, Event, LogError};
-use crate::words::{AgentName, BranchId, EffectId, Opaque, Seq, ThreadId, Timestamp};
+use crate::words::{AgentName, BranchId, EffectId, Opaque, Ran, Seq, ThreadId, Timestamp};
 
 /// Which records to export. Fields that are set must all match; a record that has no such property
 /// (an observation has no branch) does not.
@@ -97,17 +97,52 @@ impl Store {
         since: Option<Timestamp>,
         most: usize,
     ) -> Result<Vec<(Seq, Opaque)>, LogError> {
+        self.newest(seal::OPAQUE, most, |event| match event {
+            Event::Opaque(seen)
+                if agent.is_none_or(|agent| seen.origin.agent == *agent)
+                    && since.is_none_or(|since| seen.at >= since) =>
+            {
+                Some(*seen)
+            }
+            _ => None,
+        })
+    }
+
+    /// Programs that ran and were no effects, the newest `most` that fit, oldest first.
+    pub fn ran(
+        &self,
+        agent: Option<&AgentName>,
+        since: Option<Timestamp>,
+        most: usize,
+    ) -> Result<Vec<(Seq, Ran)>, LogError> {
+        self.newest(seal::RAN, most, |event| match event {
+            Event::Ran(ran)
+                if agent.is_none_or(|agent| ran.origin.agent == *agent)
+                    && since.is_none_or(|since| ran.at >= since) =>
+            {
+                Some(*ran)
+            }
+            _ => None,
+        })
+    }
+
+    /// What `pick` takes of the records of a kind, the newest `most`, oldest first.
+    fn newest<T>(
+        &self,
+        kind: u8,
+        most: usize,
+        pick: impl Fn(Event) -> Option<T>,
+    ) -> Result<Vec<(Seq, T)>, LogError> {
         let mut found = std::collections::VecDeque::new();
-        self.walk_kind(Seq(0), Some(seal::OPAQUE), &mut |walked, record| {
-            if let Record::Event(Event::Opaque(seen)) = record
-                && agent.is_none_or(|agent| seen.origin.agent == *agent)
-                && since.is_none_or(|since| seen.at >= since)
+        self.walk_kind(Seq(0), Some(kind), &mut |walked, record| {
+            if let Record::Event(event) = record
+                && let Some(picked) = pick(event)
                 && most > 0
             {
                 if found.len() == most {
                     found.pop_front();
                 }
-                found.push_back((walked.frame.header.seq, *seen));
+                found.push_back((walked.frame.header.seq, picked));
             }
             Ok(ControlFlow::Continue(()))
         })?;
@@ -327,6 +362,10 @@ impl Store {
             Event::Opaque(seen) => {
                 about.agent = Some(seen.origin.agent.clone());
                 about.at = Some(seen.at);
+            }
+            Event::Ran(ran) => {
+                about.agent = Some(ran.origin.agent.clone());
+                about.at = Some(ran.at);
             }
             Event::Observed { thread, at, .. } => {
                 about.thread = Some(*thread);

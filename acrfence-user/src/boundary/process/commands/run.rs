@@ -15,9 +15,9 @@ use crate::boundary::process::gate::{Keeper, Subject, Ungated};
 use crate::boundary::process::inject::{Direction, GateError, Held, Interposed, Kind, Place};
 use crate::boundary::process::stdio::{Sink, Source};
 use crate::boundary::{Admission, Ticket};
-use crate::probe::{ExitStatus, GateWhy};
+use crate::probe::GateWhy;
 use crate::words::{
-    Body, Ending, ExecRequest, ExecResponse, Request, Response, Timestamp, ToolCall,
+    Body, Ending, ExecRequest, ExecResponse, ExitStatus, Request, Response, Timestamp, ToolCall,
 };
 
 /// Does with a command what is decided about it. `argv` is its command line as it was meant.

@@ -16,8 +16,8 @@ use super::troubles::TRACED;
 use crate::boundary::Arbiter;
 use crate::boundary::process::commands;
 use crate::boundary::process::inject::{GateError, Held};
-use crate::probe::{ExitStatus, GateOutcome, GateWhy, Gated, Standing};
-use crate::words::{Origin, ProcessIdentity};
+use crate::probe::{GateOutcome, GateWhy, Gated, Standing};
+use crate::words::{ExitStatus, Origin, ProcessIdentity};
 
 /// What the gate needs to know of processes, and says of them. The probe stands behind it.
 pub trait Processes: Send + Sync + 'static {

@@ -7,8 +7,8 @@ use parking_lot::Mutex;
 use tokio::sync::oneshot;
 
 use super::Processes;
-use crate::probe::{Events, ExitStatus, Membership, Probe, Received, Standing, What};
-use crate::words::{AgentName, Origin, ProcessIdentity};
+use crate::probe::{Events, Membership, Probe, Received, Standing, What};
+use crate::words::{AgentName, ExitStatus, Origin, ProcessIdentity};
 
 /// Tells which agent, and which life of it, an index of the probe stands for.
 pub type AgentOf = Arc<dyn Fn(u32) -> Option<(AgentName, u32)> + Send + Sync>;
