@@ -2,7 +2,8 @@
 
 It looks at the balance first, then pays as the last task says ("pay NAME AMOUNT"), each time under a
 fresh reference, then is done. It remembers nothing: what it does next follows from the history it is
-shown, as with a real model. Prints `ready PORT`.
+shown, as with a real model. A note by ACRFence that such a payment was made is believed. Prints `ready PORT`,
+and `heard …` for each request: `nothing new`, or the note.
 """
 
 import http.server
@@ -16,8 +17,15 @@ def blocks(message):
     return [{"type": "text", "text": content}] if isinstance(content, str) else content
 
 
+def note_in(messages):
+    """What ACRFence says at the end; none when it says nothing."""
+    text = blocks(messages[-1])[-1].get("text", "")
+    return text if text.startswith("[Note by ACRFence") else None
+
+
 def answer(messages):
     """The content of the answer to a history."""
+    note = note_in(messages)
     task, since = None, []
     for message in messages:
         for block in blocks(message):
@@ -30,6 +38,8 @@ def answer(messages):
         return [{"type": "text", "text": "There is nothing to do."}]
     if "balance" not in since:
         call = ("balance", {})
+    elif "pay" not in since and note and f'"to": "{task[1]}"' in note:
+        return [{"type": "text", "text": f"{task[1]} was paid before."}]
     elif "pay" not in since:
         call = ("pay", {"to": task[1], "amount": int(task[2]), "reference": f"pay-{uuid.uuid4()}"})
     else:
@@ -46,6 +56,8 @@ class Model(http.server.BaseHTTPRequestHandler):
     def do_POST(self):
         request = json.loads(self.rfile.read(int(self.headers["content-length"])))
         content = answer(request["messages"])
+        heard = note_in(request["messages"]) or "nothing new"
+        print("heard", " ".join(heard.split("\n")), flush=True)
         calls = any(block["type"] == "tool_use" for block in content)
         body = json.dumps(
             {

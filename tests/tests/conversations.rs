@@ -334,3 +334,59 @@ fn a_hook_of_the_agent_says_that_it_was_resumed() -> Result<()> {
     assert_eq!(world.bank.payments(), 1);
     Ok(())
 }
+
+impl World {
+    /// What the model heard beside the conversation, in the last `requests` requests to it.
+    fn heard(&mut self, requests: usize) -> Result<Vec<String>> {
+        (0..requests)
+            .map(|_| self.model.wait_for("heard "))
+            .collect()
+    }
+}
+
+#[test]
+fn a_model_that_policy_names_is_told_what_was_done_and_need_not_run_into_the_fence() -> Result<()> {
+    let inform = "[after_restore]\ninform = [\"127.0.0.1\"]\n";
+    let mut world = World::new(&format!("{ONLY_THE_CONVERSATION}{inform}"))?;
+    let first = world.live(&["--say", "pay alice 100"])?;
+    // No restore, no note.
+    assert_eq!(world.heard(3)?, ["nothing new"; 3]);
+    for round in 1..=2 {
+        world.cut(3)?;
+        let again = world.live(&[])?;
+        assert!(again.stdout.contains("\ndone"), "{again:?}");
+        assert_eq!(
+            last_result(&again),
+            None,
+            "round {round}: it called nothing"
+        );
+        let heard = world.heard(1)?;
+        assert!(
+            heard[0].contains("taken back to an earlier point")
+                && heard[0].contains("/v1/transfers"),
+            "{heard:?}"
+        );
+        assert!(heard[0].contains("(done)"), "{heard:?}");
+    }
+    assert_eq!(world.bank.payments(), 1);
+    // Told once: the next request of the same branch is the agent's alone. It asks for another payment, which the
+    // note says nothing of, and the fence goes on.
+    let more = world.live(&["--say", "pay alice 100"])?;
+    assert_eq!(world.heard(3)?, ["nothing new"; 3], "{more:?}");
+    assert_eq!(last_result(&more), last_result(&first));
+    assert_eq!(world.bank.payments(), 1);
+    Ok(())
+}
+
+#[test]
+fn a_model_that_policy_does_not_name_is_told_nothing() -> Result<()> {
+    let inform = "[after_restore]\ninform = [\"*.example.com\"]\n";
+    let mut world = World::new(&format!("{ONLY_THE_CONVERSATION}{inform}"))?;
+    let first = world.live(&["--say", "pay alice 100"])?;
+    world.cut(3)?;
+    let again = world.live(&[])?;
+    assert_eq!(world.heard(5)?, ["nothing new"; 5]);
+    assert_eq!(last_result(&again), last_result(&first));
+    assert_eq!(world.bank.payments(), 1);
+    Ok(())
+}

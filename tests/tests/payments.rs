@@ -366,7 +366,7 @@ fn observing_stops_nothing_and_tells_what_it_would_have_done() -> Result<()> {
         (report[0]["code"].as_str(), &report[0]["stopped"]),
         (Some("duplicate"), &Value::Bool(false))
     );
-    assert!(fence.say(&["report"])?.contains("1 duplicates"));
+    assert!(fence.say(&["report"])?.contains("1 duplicate and 0 uses"));
     Ok(())
 }
 

@@ -177,6 +177,11 @@ pub trait Ticket: Send + Sync {
         None
     }
 
+    /// The body, without content encoding, that is sent in place of the agent's own; none: the agent's.
+    fn instead(&self) -> Option<Bytes> {
+        None
+    }
+
     /// Whether the end of the response must not reach the agent before [`Self::settle`] returned.
     fn holds_end(&self) -> bool;
 

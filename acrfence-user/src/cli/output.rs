@@ -74,3 +74,12 @@ pub(super) fn short(text: &str, width: usize) -> String {
         .chain(['…'])
         .collect()
 }
+
+/// A number of things: `1 flow`, `2 flows`.
+pub(super) fn count(n: usize, what: &str) -> String {
+    if n == 1 {
+        format!("1 {what}")
+    } else {
+        format!("{n} {what}s")
+    }
+}

@@ -3,7 +3,7 @@
 use clap::Args;
 
 use super::Global;
-use super::output::{json, line, table, time};
+use super::output::{count, json, line, table, time};
 use crate::control::{Client, Found, Report as Page};
 use crate::words::{AgentName, RefusalCode, Seq};
 
@@ -52,12 +52,12 @@ pub(super) async fn report(client: &Client, global: &Global, args: Report) -> an
     };
     let header = ["when", "agent", "call", "earlier", "what it was"];
     if !happened.is_empty() {
-        let count = |code| happened.iter().filter(|f| f.code == code).count();
+        let of = |code| happened.iter().filter(|f| f.code == code).count();
         line(&format!(
-            "Sent although it would have been stopped (observe mode): {}, of them {} duplicates and {} uses of a spent credential.",
+            "Sent although it would have been stopped (observe mode): {}, of them {} and {} of a spent credential.",
             happened.len(),
-            count(RefusalCode::Duplicate),
-            count(RefusalCode::CredentialConsumed)
+            count(of(RefusalCode::Duplicate), "duplicate"),
+            count(of(RefusalCode::CredentialConsumed), "use")
         ))?;
         table(&header, rows(&happened), "")?;
     }

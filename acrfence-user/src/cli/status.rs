@@ -1,7 +1,7 @@
 //! `acrfence status`.
 
 use super::Global;
-use super::output::{json, line, short, table, time};
+use super::output::{count, json, line, short, table, time};
 use crate::control::{Client, Status};
 
 /// So many things that wait are shown.
@@ -145,12 +145,4 @@ pub(super) async fn status(client: &Client, global: &Global) -> anyhow::Result<(
         ))?;
     }
     Ok(())
-}
-
-fn count(n: usize, what: &str) -> String {
-    if n == 1 {
-        format!("1 {what}")
-    } else {
-        format!("{n} {what}s")
-    }
 }

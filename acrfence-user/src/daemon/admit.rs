@@ -113,11 +113,18 @@ impl Pipeline {
                     }
                     _ => Ok(None),
                 };
-                conversation.map(|asking| {
-                    let request = call.request;
-                    let ticket = ObservedTicket::model(self.clone(), thread, request, asking);
-                    Admission::Forward(Box::new(ticket) as _)
-                })
+                match conversation {
+                    Ok(asking) => {
+                        let note = match (&asking, body) {
+                            (Some(asking), Some(body)) => self.note_for(&call, asking, body).await,
+                            _ => None,
+                        };
+                        let request = call.request;
+                        let ticket = ObservedTicket::model(self.clone(), thread, request, asking);
+                        Ok(Admission::Forward(Box::new(ticket.with(note))))
+                    }
+                    Err(e) => Err(e),
+                }
             }
         };
         admitted.unwrap_or_else(|e| cannot_record(&e))

@@ -9,6 +9,7 @@ mod follow;
 mod gate;
 mod holds;
 mod in_doubt;
+mod inform;
 mod kernel;
 mod lives;
 mod namespaces;

@@ -85,6 +85,7 @@ pub(super) struct Inner {
     pub(super) news: super::news::News,
     pub(super) nesting: super::nesting::Nesting,
     pub(super) decided: super::ran::Decided,
+    pub(super) informed: super::inform::Informed,
     /// Reads prose that the comparison leaves open, where the operator has one.
     pub(super) llm: Option<Llm>,
 }
@@ -133,6 +134,7 @@ impl Pipeline {
             news: super::news::News::default(),
             nesting: super::nesting::Nesting::default(),
             decided: super::ran::Decided::default(),
+            informed: super::inform::Informed::default(),
             llm,
         }));
         pipeline.put_in_doubt_what_was_left_running().await?;

@@ -47,8 +47,8 @@ pub(super) struct Placed {
 /// A model request that waits for its answer.
 #[derive(Clone, Debug)]
 pub(super) struct Asking {
-    exchange: Exchange,
-    format: Format,
+    pub(super) exchange: Exchange,
+    pub(super) format: Format,
     origin: Origin,
 }
 
@@ -231,6 +231,14 @@ impl Pipeline {
             at: now(),
         };
         self.write(shown).await.map(drop)
+    }
+
+    /// The branch that a model request's line goes on in; none on the side.
+    pub(super) async fn speaks_in(&self, asking: &Asking) -> Option<Place> {
+        let (thread, strand) = (asking.exchange.thread?, asking.exchange.strand()?);
+        let lines = self.lines(thread).await;
+        let (_, branch) = lines.into_iter().find(|(number, _)| *number == strand)?;
+        Some(Place { thread, branch })
     }
 
     /// Reads the answer to a model request, before the agent sees its end.

@@ -1,5 +1,8 @@
 //! Tickets: the duty to say how a call ended.
 
+use bytes::Bytes;
+
+use super::inform::Note;
 use super::now;
 use super::pipeline::Pipeline;
 use super::talks::{Asking, LARGEST_REPLY};
@@ -7,7 +10,7 @@ use crate::analyzer::harvest;
 use crate::boundary::Ticket;
 use crate::effect::{Event, Harvest, LogError};
 use crate::fence::outcome_of;
-use crate::words::{EffectId, Ending, Outcome, Request, Status, ThreadId};
+use crate::words::{EffectId, Ending, Outcome, Request, Response, Status, ThreadId};
 
 /// The ticket of an effect.
 pub(super) struct EffectTicket {
@@ -106,6 +109,8 @@ pub(super) struct ObservedTicket {
     model: bool,
     /// The conversation that waits for the answer.
     asking: Option<Asking>,
+    /// What the model is told beside it.
+    note: Option<Note>,
 }
 
 impl ObservedTicket {
@@ -116,6 +121,7 @@ impl ObservedTicket {
             request,
             model: false,
             asking: None,
+            note: None,
         }
     }
 
@@ -131,7 +137,13 @@ impl ObservedTicket {
             request,
             model: true,
             asking,
+            note: None,
         }
+    }
+
+    /// The same with a note that is sent along.
+    pub(super) fn with(self, note: Option<Note>) -> Self {
+        Self { note, ..self }
     }
 }
 
@@ -145,6 +157,10 @@ impl Ticket for ObservedTicket {
         self.asking.as_ref().map(|_| LARGEST_REPLY)
     }
 
+    fn instead(&self) -> Option<Bytes> {
+        self.note.as_ref().map(|note| note.body.clone())
+    }
+
     /// What the model called is known before the agent can act on the end of its answer.
     fn holds_end(&self) -> bool {
         self.asking.is_some()
@@ -153,6 +169,11 @@ impl Ticket for ObservedTicket {
     async fn settle(self: Box<Self>, ending: Ending) -> Result<(), LogError> {
         if let Some(asking) = &self.asking {
             self.pipeline.read_model_reply(asking, &ending).await;
+        }
+        if let (Some(note), Ending::Response(Response::Http(response))) = (&self.note, &ending)
+            && (200..300).contains(&response.status)
+        {
+            self.pipeline.0.informed.told(note);
         }
         let keys = &self.pipeline.0.keys;
         // A conversation tells by what the model was told. What the model answers is made up, and a

@@ -393,6 +393,7 @@ impl Config {
             rule.check()
                 .map_err(|e| format!("{}rule {}: {e}", place(text, Table::Rule, n), n + 1))?;
         }
+        config.after_restore.check()?;
         for (n, class) in config.after_restore.class.iter().enumerate() {
             class.check().map_err(|e| {
                 let at = place(text, Table::Class, n);

@@ -1,4 +1,5 @@
-//! `[after_restore]`: what a restored agent may do that cannot be fenced (DESIGN.md §5).
+//! `[after_restore]`: what a restored agent may do that cannot be fenced (DESIGN.md §5), and whose model
+//! is told of the restore (§9).
 
 use serde::{Deserialize, Serialize};
 
@@ -13,6 +14,9 @@ pub struct AfterRestore {
     pub opaque: Opaqueness,
     /// `[[after_restore.class]]`: exceptions; the first that fits decides.
     pub class: Vec<ClassRule>,
+    /// Hosts of models that are told what was done already (`*` stands for any run of characters): the
+    /// note discloses it to them.
+    pub inform: Vec<String>,
 }
 
 /// Whether opaque traffic is let through.
@@ -55,6 +59,25 @@ pub struct OpaqueTo<'a> {
 }
 
 impl AfterRestore {
+    /// Whether the model at this host is told what was done already.
+    pub fn informs(&self, host: &str) -> bool {
+        let host = host.to_ascii_lowercase();
+        self.inform
+            .iter()
+            .any(|pattern| glob(pattern.to_ascii_lowercase().as_bytes(), host.as_bytes()))
+    }
+
+    /// Whether `inform` can be obeyed.
+    pub(super) fn check(&self) -> Result<(), String> {
+        let anybody = |pattern: &&String| pattern.chars().all(|c| matches!(c, '*' | '.'));
+        match self.inform.iter().find(anybody) {
+            Some(pattern) => Err(format!(
+                "`after_restore.inform` must name the hosts that may be told; `{pattern}` names none"
+            )),
+            None => Ok(()),
+        }
+    }
+
     /// What becomes of a connection, and who says so.
     pub fn decide(&self, to: &OpaqueTo<'_>) -> (Opaqueness, String) {
         for (n, rule) in self.class.iter().enumerate() {
@@ -165,6 +188,20 @@ mod tests {
         let named = &["10.0.0.1", "db.example.COM"];
         assert_eq!(decide(config, OpaqueClass::Tls, named, 443), Allow);
         assert_eq!(decide("", OpaqueClass::Database, ip, 5432), Allow);
+    }
+
+    #[test]
+    fn only_hosts_that_are_named_are_told_of_a_restore() {
+        let config = "[after_restore]\ninform = [\"api.anthropic.com\", \"*.openai.com\"]";
+        let after_restore = Config::parse(config).unwrap().after_restore;
+        assert!(after_restore.informs("API.anthropic.com"));
+        assert!(after_restore.informs("api.openai.com"));
+        assert!(!after_restore.informs("openai.com.example.org"));
+        assert!(!Config::default().after_restore.informs("api.anthropic.com"));
+        for anybody in ["*", "*.*", ""] {
+            let error = Config::parse(&format!("[after_restore]\ninform = [\"{anybody}\"]"));
+            assert!(error.unwrap_err().contains("names none"));
+        }
     }
 
     #[test]

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use bytes::Bytes;
-use http::header::ACCEPT_ENCODING;
+use http::header::{ACCEPT_ENCODING, CONTENT_ENCODING, CONTENT_LENGTH, HeaderValue};
 use http::uri::Authority;
 use http::{HeaderMap, Method, Response, Uri, Version};
 use tokio::time::timeout;
@@ -313,7 +313,20 @@ pub(crate) async fn plain(
         }
     };
     let is_open = body.is_open();
+    let instead = ticket.instead().filter(|_| !is_open);
+    let body = match &instead {
+        Some(longer) => Spooled::whole(longer.clone()),
+        None => body,
+    };
     let mut outgoing = asked.outgoing(body, false);
+    if let Some(longer) = instead {
+        outgoing.headers.remove(CONTENT_ENCODING);
+        if outgoing.headers.contains_key(CONTENT_LENGTH) {
+            outgoing
+                .headers
+                .insert(CONTENT_LENGTH, HeaderValue::from(longer.len()));
+        }
+    }
     let listens = asked.method == Method::GET && headers::accepts_events(&asked.headers);
     if listens {
         // Answers that come over this stream must be read while it flows.

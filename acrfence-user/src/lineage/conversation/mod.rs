@@ -16,13 +16,15 @@
 //! Applying all deltas in order rebuilds the same memory; [`ThreadMemory`] is a thread's snapshot.
 
 mod align;
-
+mod append;
 mod attach;
 mod child;
 mod conclude;
 mod draft;
 mod finding;
 mod format;
+#[doc(hidden)]
+pub mod fuzz;
 mod history;
 mod ids;
 mod index;
@@ -44,6 +46,7 @@ mod words;
 #[cfg(test)]
 mod tests;
 
+pub use append::append_words;
 pub use attach::{CallSeen, Placement};
 pub use finding::{Attachment, Confidence, Evidence, Finding, Lost, Rewind, Shown};
 pub use format::{Format, ModelTraffic, may_be_model, recognise};

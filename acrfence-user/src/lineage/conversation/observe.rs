@@ -100,6 +100,24 @@ pub struct Exchange {
     line: Option<Line>,
 }
 
+impl Exchange {
+    /// Its line of the thread; none on the side.
+    pub fn strand(&self) -> Option<Strand> {
+        self.line.as_ref().map(|line| line.strand)
+    }
+
+    /// Whether this asks at the same place of the conversation for the same thing.
+    pub fn asks_again(&self, earlier: &Self) -> bool {
+        match (&self.line, &earlier.line) {
+            (Some(line), Some(before)) => {
+                self.thread == earlier.thread
+                    && (line.after, &line.input) == (before.after, &before.input)
+            }
+            _ => false,
+        }
+    }
+}
+
 #[derive(Clone, Debug, PartialEq)]
 struct Line {
     strand: Strand,
