@@ -69,6 +69,12 @@ impl Books {
         }
     }
 
+    /// The booking with this reference, if there is one.
+    pub(crate) fn booked(&self, reference: &str) -> Result<Option<Booking>> {
+        let mut ledger = self.ledger.entries()?.into_iter();
+        Ok(ledger.find(|booking| booking.order.reference == reference))
+    }
+
     /// Books `order` unless its reference was booked before. Returns the booking, and whether it is
     /// an earlier one.
     pub(crate) fn book(&self, order: Order) -> Result<(Booking, bool)> {

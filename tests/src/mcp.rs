@@ -70,6 +70,13 @@ struct Transfer {
     r#ref: String,
 }
 
+#[derive(Deserialize, JsonSchema)]
+#[schemars(crate = "rmcp::schemars")]
+struct FindTransfer {
+    /// The `ref` of the transfer.
+    r#ref: String,
+}
+
 #[tool_router]
 impl BankTools {
     /// Tools of a bank with these books.
@@ -104,6 +111,20 @@ impl BankTools {
     ) -> Result<CallToolResult, ErrorData> {
         let page = self.books.statement(wish.page).map_err(internal)?;
         Ok(CallToolResult::structured(page))
+    }
+
+    #[tool(
+        description = "Tells whether a transfer was booked.",
+        annotations(read_only_hint = true)
+    )]
+    fn find_transfer(
+        &self,
+        Parameters(wish): Parameters<FindTransfer>,
+    ) -> Result<CallToolResult, ErrorData> {
+        let booked = self.books.booked(&wish.r#ref).map_err(internal)?;
+        Ok(CallToolResult::structured(
+            json!({"found": booked.is_some(), "transfer": booked}),
+        ))
     }
 
     #[tool(description = "Transfers money.")]

@@ -1,13 +1,15 @@
 //! What became of a payment in doubt is found out by policy, at the bank itself, and the bank's own
 //! books say that nothing was paid twice.
 
+use std::process::Command;
+
 use acrfence_tests::authority::Authority;
-use acrfence_tests::bank::{Bank, order, rewritten_order};
-use acrfence_tests::client::{Answer, Client};
+use acrfence_tests::bank::{Bank, order, reference, rewritten_order};
+use acrfence_tests::client::{Answer, Client, python};
 use acrfence_tests::fence::Fence;
 use acrfence_tests::process::Running;
-use anyhow::Result;
-use serde_json::Value;
+use anyhow::{Result, ensure};
+use serde_json::{Value, json};
 
 const TRANSFERS: &str = "/v1/transfers";
 
@@ -136,4 +138,70 @@ fn the_original_is_sent_again_under_its_own_reference() -> Result<()> {
     );
     assert_eq!((bank.payments(), bank.requests()), (1, 2));
     Ok(())
+}
+
+/// Over MCP, a tool of the same server is asked, in the session of the agent that calls again.
+fn a_tool_is_asked(environment: &str, path: &str) -> Result<()> {
+    const TOOL: &str = r#"[fence]
+hold_timeout = "1s"
+[[rule]]
+match = { tool = "transfer" }
+as = "effect"
+[rule.in_doubt.query]
+tool = "find_transfer"
+arguments = { ref = "{argument:/ref}" }
+happened = { json = "/found", is = "true" }
+did_not_happen = { json = "/found", is = "false" }
+response = "/transfer"
+settled_after = "0s"
+"#;
+    let authority = Authority::new()?;
+    let bank = Bank::start(&authority)?;
+    let mut fence = Fence::start_with(&[&authority.root()], TOOL)?;
+    let url = bank.url(path);
+    let transfer = || -> Result<Command> {
+        let wish = json!({"to": "alice", "amount": 100, "ref": reference()?});
+        python(
+            environment,
+            "call_tool.py",
+            &[&url, "transfer", &wish.to_string()],
+        )
+    };
+    bank.hold_answers();
+    let life = Running::start("buyer", &mut fence.launch("buyer", &transfer()?)?)?;
+    bank.wait_for_orders(1)?;
+    fence.kill()?;
+    assert!(!life.finish()?.ok());
+    bank.release_answers();
+    fence.start_again()?;
+    assert_eq!(fence.effects("buyer")?[0]["status"], "in_doubt");
+
+    fence.say(&["restored", "buyer"])?;
+    let ended = fence.run("buyer", &transfer()?)?;
+    ensure!(ended.ok(), "{}\n{}", ended.stdout, ended.stderr);
+    let told: Value = serde_json::from_str(ended.stdout.trim())?;
+    assert_eq!(told["is_error"], false, "{told}");
+    assert_eq!(told["structured"]["id"], "tr_000001", "{told}");
+    assert_eq!(bank.payments(), 1);
+    let transfers = fence.ask(&["effects", "--agent", "buyer", "--tool", "transfer"])?;
+    let of_it: Vec<&Value> = transfers.iter().map(|e| &e["status"]).collect();
+    assert_eq!(of_it, ["completed"], "{transfers:?}");
+    let asked = fence.say(&["log", "export", "--decrypt", "--kind", "asked"])?;
+    assert_eq!(asked.lines().count(), 1, "{asked}");
+    Ok(())
+}
+
+#[test]
+fn a_tool_of_a_server_with_sessions_is_asked() -> Result<()> {
+    a_tool_is_asked("python-mcp1", "/mcp")
+}
+
+#[test]
+fn a_tool_of_a_server_that_answers_in_json_is_asked() -> Result<()> {
+    a_tool_is_asked("python-mcp1", "/mcp-json")
+}
+
+#[test]
+fn a_tool_of_a_server_without_sessions_is_asked() -> Result<()> {
+    a_tool_is_asked("python-mcp2", "/mcp")
 }

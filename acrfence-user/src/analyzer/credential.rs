@@ -4,9 +4,11 @@
 //! whether it is good for one use. [`issued`] is narrow. A credential is single-use when a value
 //! that was issued is presented and consumed; the fence and `judge` put the two together.
 
+mod command_line;
 mod issue;
 mod seal;
 
+pub use command_line::redact_command_line;
 pub use issue::{issued, says_consumed, vouched};
 pub(super) use seal::{is_random_seal, kind_of_seal};
 pub use seal::{is_secret_header, redact, redact_named, unseal, unseal_url};

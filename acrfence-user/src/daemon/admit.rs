@@ -136,11 +136,11 @@ impl Pipeline {
         mut call: ToolCall,
         courier: Option<&dyn Courier>,
     ) -> Result<Admission, LogError> {
-        self.decided().effect(&call);
         let asks = self.asks(&call).await;
         let presented = credential::presented(&call.request);
         let doubt = Doubt::of(&self.config(), &call.request, courier);
-        self.take_secrets_out(&mut call.request);
+        self.take_secrets_out(&mut call);
+        self.decided().effect(&call);
         let key = tool_key(&call.request);
         if let Some(within) = self.0.nesting.around(call.origin.process) {
             return self.admit_within(call, key, presented, within).await;

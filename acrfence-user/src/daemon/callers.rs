@@ -47,7 +47,8 @@ impl Daemon {
     /// What is known of a process of an agent; none where it belongs to none.
     pub(super) fn origin(&self, process: ProcessIdentity, life: LifeIndex) -> Option<Origin> {
         let (agent, incarnation) = self.agent_of(life)?;
-        let facts = self.kernel.facts(process);
+        let mut facts = self.kernel.facts(process);
+        self.pipeline.take_secrets_off(&mut facts.argv);
         Some(Origin {
             agent,
             incarnation,

@@ -13,7 +13,7 @@ use crate::analyzer::{credential, harvest};
 use crate::boundary::Courier;
 use crate::effect::{Event, LogError};
 use crate::policy::{Config, Finding, InDoubt};
-use crate::words::{Effect, EffectId, Request, Resolution, Seq, Status};
+use crate::words::{Effect, EffectId, Request, Resolution, Seq, Status, ToolCall};
 
 /// Effects that a question is on its way about.
 #[derive(Default)]
@@ -83,8 +83,11 @@ impl Drop for Claim {
 }
 
 impl Pipeline {
-    /// Leaves fingerprints where the secrets of a request stood, and what policy names.
-    pub(super) fn take_secrets_out(&self, request: &mut Request) {
+    /// Leaves fingerprints where the secrets of a call stood, and what policy names: in the request, and
+    /// among the arguments of the process that makes it.
+    pub(super) fn take_secrets_out(&self, call: &mut ToolCall) {
+        self.take_secrets_off(&mut call.origin.argv);
+        let request = &mut call.request;
         let key = &self.0.keys.credentials;
         credential::redact(request, key);
         let redact = &self.config().log.redact;
@@ -94,6 +97,13 @@ impl Pipeline {
             |name| redact.hides_header(name),
             |name| redact.hides_variable(name),
         );
+    }
+
+    /// Leaves fingerprints where the secrets of a command line stood.
+    pub(super) fn take_secrets_off(&self, argv: &mut [String]) {
+        let config = self.config();
+        let hides = |name: &str| config.log.redact.hides_header(name);
+        credential::redact_command_line(argv, &self.0.keys.credentials, &hides);
     }
 
     /// The question that policy allows this call to ask about an effect in doubt; none when there is

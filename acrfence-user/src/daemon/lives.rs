@@ -58,6 +58,12 @@ impl Daemon {
             .await
             .map_err(log_error)?;
         let number = self.next_life(peer, &name)?;
+        let mut argv = if wanted.launch {
+            wanted.command
+        } else {
+            facts.argv
+        };
+        self.pipeline.take_secrets_off(&mut argv);
         let incarnation = Incarnation {
             agent: name.clone(),
             number,
@@ -70,11 +76,7 @@ impl Daemon {
             boot_id: boot_id(),
             uid: facts.uid,
             exe: facts.exe,
-            argv: if wanted.launch {
-                wanted.command
-            } else {
-                facts.argv
-            },
+            argv,
             at: now(),
         };
         let was_told = self.pipeline.with_lineage(|lineage| {

@@ -76,6 +76,7 @@ impl Observer {
         // What is known of the process may be of a program that it has gone on to meanwhile.
         if !execution.argv_truncated {
             origin.argv.clone_from(&execution.argv);
+            self.daemon.pipeline.take_secrets_off(&mut origin.argv);
         }
         if origin.exe.is_empty() || origin.exe == "?" {
             origin.exe.clone_from(&execution.filename);

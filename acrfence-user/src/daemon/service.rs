@@ -689,14 +689,7 @@ fn response_from(request: &Request, body: String) -> Result<Response, ApiError> 
             body: Body::whole(body),
             trailers: Vec::new(),
         }),
-        Request::Mcp(_) => {
-            let answer = serde_json::json!({ "content": [{ "type": "text", "text": body }], "isError": false });
-            Response::Mcp(McpResponse {
-                is_result: true,
-                answer: answer.to_string(),
-                is_error: false,
-            })
-        }
+        Request::Mcp(mcp) => Response::Mcp(McpResponse::of_text(mcp, &body)),
         Request::Exec(_) => Response::Exec(crate::words::ExecResponse {
             exit: 0,
             stdout: Body::whole(body),

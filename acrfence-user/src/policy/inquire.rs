@@ -200,16 +200,7 @@ impl Query {
             None => plain(response)?.into_owned(),
         };
         Ok(match original {
-            Request::Mcp(_) => {
-                let answer = serde_json::json!({
-                    "content": [{ "type": "text", "text": text }], "isError": false,
-                });
-                Response::Mcp(McpResponse {
-                    is_result: true,
-                    answer: answer.to_string(),
-                    is_error: false,
-                })
-            }
+            Request::Mcp(mcp) => Response::Mcp(McpResponse::of_text(mcp, &text)),
             _ => Response::Http(HttpResponse {
                 status: 200,
                 headers: vec![Header::new("content-type", "application/json")],

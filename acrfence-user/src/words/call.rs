@@ -213,6 +213,35 @@ pub struct McpResponse {
     pub is_error: bool,
 }
 
+impl McpResponse {
+    /// A tool result that says `text`, as the client that made the request reads it: structured too where
+    /// it is a JSON object, because a tool that promises an output schema owes that, and marked as the
+    /// last leg, which revisions since 2026-07-28 want to hear.
+    pub fn of_text(request: &McpRequest, text: &str) -> Self {
+        let mut result = serde_json::json!({
+            "content": [{ "type": "text", "text": text }], "isError": false,
+        });
+        if let Ok(structured) = serde_json::from_str::<serde_json::Map<_, _>>(text) {
+            result["structuredContent"] = structured.into();
+        }
+        let revision = request
+            .headers
+            .iter()
+            .find(|h| h.is("mcp-protocol-version"));
+        if revision
+            .and_then(Header::text)
+            .is_some_and(|r| r >= "2026-07-28")
+        {
+            result["resultType"] = "complete".into();
+        }
+        Self {
+            is_result: true,
+            answer: result.to_string(),
+            is_error: false,
+        }
+    }
+}
+
 /// What a command left.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ExecResponse {

@@ -4,6 +4,7 @@
 use super::super::decode::token;
 use super::super::naming::Names;
 use super::super::shape::{self, Randomness};
+use super::command_line::redact_command_line;
 use super::fingerprint;
 use crate::words::{Header, Request};
 
@@ -19,31 +20,7 @@ pub fn redact(request: &mut Request, key: &[u8; 32]) {
         }
         Request::Mcp(r) => headers(&mut r.headers, key),
         Request::Exec(r) => {
-            let mut secret_next = false;
-            for word in r.argv.iter_mut().skip(1) {
-                if secret_next {
-                    *word = sealed(word, key);
-                    secret_next = false;
-                    continue;
-                }
-                if let Some((name, value)) = word.split_once(": ")
-                    && is_secret_header(name)
-                {
-                    *word = format!("{name}: {}", header_value(name, value, key));
-                    continue;
-                }
-                if let Some((flag, value)) = word.split_once('=')
-                    && is_secret_name(flag)
-                {
-                    *word = format!("{flag}={}", sealed(value, key));
-                    continue;
-                }
-                if word.contains("://") {
-                    *word = url(word, key);
-                    continue;
-                }
-                secret_next = word.starts_with("--") && !word.contains('=') && is_secret_name(word);
-            }
+            redact_command_line(&mut r.argv, key, &|_| false);
             for (name, value) in &mut r.env {
                 if is_secret_name(name) {
                     *value = sealed(value, key);
@@ -65,6 +42,7 @@ pub fn redact_named(
         Request::Http(r) => &mut r.headers,
         Request::Mcp(r) => &mut r.headers,
         Request::Exec(r) => {
+            redact_command_line(&mut r.argv, key, &hides_header);
             for (name, value) in &mut r.env {
                 if hides_variable(name) {
                     *value = sealed(value, key);
@@ -148,7 +126,7 @@ pub fn is_secret_header(name: &str) -> bool {
 }
 
 /// Names whose values are secrets whatever they look like.
-fn is_secret_name(name: &str) -> bool {
+pub(super) fn is_secret_name(name: &str) -> bool {
     let names = Names::of(name);
     let joined = names.own.concat();
     names.has(&["password", "passwd", "secret", "passphrase"])
@@ -165,7 +143,7 @@ fn is_secret_name(name: &str) -> bool {
             ]))
 }
 
-fn header_value(name: &str, value: &str, key: &[u8; 32]) -> String {
+pub(super) fn header_value(name: &str, value: &str, key: &[u8; 32]) -> String {
     let value = value.trim();
     if name.eq_ignore_ascii_case("cookie") {
         return value
@@ -209,7 +187,7 @@ fn header_value(name: &str, value: &str, key: &[u8; 32]) -> String {
 }
 
 /// `redacted:<fingerprint>:<r where it was random>:<kind prefix>`; a token with claims keeps them.
-fn sealed(value: &str, key: &[u8; 32]) -> String {
+pub(super) fn sealed(value: &str, key: &[u8; 32]) -> String {
     if value.is_empty() || value.contains(MARK) {
         return value.to_owned();
     }
@@ -232,7 +210,7 @@ fn sealed(value: &str, key: &[u8; 32]) -> String {
     format!("{MARK}{print}:{random}:{prefix}")
 }
 
-fn url(text: &str, key: &[u8; 32]) -> String {
+pub(super) fn url(text: &str, key: &[u8; 32]) -> String {
     let mut text = text.to_owned();
     // `https://user:password@host`
     if let Some(start) = text.find("://").map(|at| at + 3) {
