@@ -3,6 +3,7 @@
 use std::fs::{self, File, OpenOptions};
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::net::TcpListener;
+use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::mpsc::{Receiver, channel};
@@ -72,6 +73,15 @@ impl World {
     }
 
     fn start(&mut self, command: &mut Command) -> Result<()> {
+        // CRIU saves no process whose session began outside of its pid namespace, and these tests may run in
+        // a container.
+        // SAFETY: setsid is async-signal-safe and touches nothing of this process.
+        unsafe {
+            command.pre_exec(|| {
+                rustix::process::setsid()?;
+                Ok(())
+            });
+        }
         let agent = Running::start(NAME, command)?;
         // `acrfence run` becomes the agent.
         self.pid = agent.id();
