@@ -484,6 +484,7 @@ fn around(n: u64) -> Vec<Event> {
             effect: EffectId(Seq(n / 2)),
             branch,
             call: Box::new(like.call),
+            why: None,
             at,
         });
     }

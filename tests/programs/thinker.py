@@ -36,6 +36,7 @@ def main():
     parser.add_argument("--say", help="what the person says now; nothing to go on")
     parser.add_argument("--die-after", default="", help="the step after which to wait for the end")
     parser.add_argument("--errand", help="whom the program itself pays at the end, without its model")
+    parser.add_argument("--twice", action="store_true", help="pay under references of its own, and run that step again when told to")
     parser.add_argument("--aborted", action="store_true", help="close calls without a result as aborted first")
     args = parser.parse_args()
 
@@ -56,7 +57,8 @@ def main():
         if tool["name"] == "balance":
             status, body = call(args.bank + "/v1/balance")
         else:
-            status, body = call(args.bank + "/v1/transfers", {"currency": "EUR", **tool["input"]})
+            own = {"reference": f"pay-{uuid.uuid4()}"} if args.twice else {}
+            status, body = call(args.bank + "/v1/transfers", {"currency": "EUR", **tool["input"], **own})
         print("result", status, " ".join(body.split("\n")), flush=True)
         if "sent" == args.die_after and tool["name"] == "pay":
             print("step sent", flush=True)
@@ -75,6 +77,11 @@ def main():
             ]
         else:
             results = [run(tool) for tool in tools]
+            if args.twice and tools[0]["name"] == "pay":
+                # A step that waits for a person and then runs again from its beginning.
+                print("step interrupted", flush=True)
+                sys.stdin.readline()
+                results = [run(tool) for tool in tools]
         history.append({"role": "user", "content": results})
         save("-".join(tool["name"] for tool in tools))
         return True

@@ -390,3 +390,115 @@ fn a_model_that_policy_does_not_name_is_told_nothing() -> Result<()> {
     assert_eq!(world.bank.payments(), 1);
     Ok(())
 }
+
+/// An agent whose step pays under a reference of its own, waits for a person, and runs again from its
+/// beginning, as a LangGraph node does after `interrupt`. `meanwhile` is done while it waits.
+fn interrupted(
+    world: &mut World,
+    meanwhile: impl FnOnce(&mut Fence) -> Result<()>,
+) -> Result<Ended> {
+    let command = world.agent(&["--say", "pay alice 100", "--twice"])?;
+    let mut life = Running::start("thinker", &mut world.fence.launch("thinker", &command)?)?;
+    life.wait_for("step interrupted")?;
+    meanwhile(&mut world.fence)?;
+    life.tell("yes")?;
+    let ended = life.finish()?;
+    anyhow::ensure!(ended.ok(), "the agent ended badly: {ended:?}");
+    Ok(ended)
+}
+
+/// The payment's id, and what `explain` says of it.
+fn explained(world: &World) -> Result<String> {
+    let effects = world.fence.effects("thinker")?;
+    let id = effects[0]["id"]
+        .as_str()
+        .context("an effect without an id")?;
+    world.fence.say(&["explain", id])
+}
+
+#[test]
+fn without_the_fence_a_step_that_runs_again_pays_again() -> Result<()> {
+    let world = World::new("")?;
+    let agent = world.agent(&["--say", "pay alice 100", "--twice"])?;
+    let mut life = Running::start("thinker", &mut trusting(agent, &world.authority.root()))?;
+    life.wait_for("step interrupted")?;
+    life.tell("yes")?;
+    assert!(life.finish()?.ok());
+    assert_eq!(world.bank.payments(), 2);
+    Ok(())
+}
+
+#[test]
+fn a_step_that_runs_again_is_held_also_by_the_next_daemon() -> Result<()> {
+    for restart in [false, true] {
+        let mut world = World::new(ONLY_THE_CONVERSATION)?;
+        let ended = interrupted(&mut world, |fence| {
+            if restart {
+                fence.kill()?;
+                fence.start_again()?;
+            }
+            Ok(())
+        })?;
+        let refused = last_result(&ended).context("no result")?;
+        assert!(
+            refused.starts_with("result 409") && refused.contains("ordered this once"),
+            "{refused}"
+        );
+        assert_eq!(world.bank.payments(), 1);
+        let holds = world.fence.ask(&["holds"])?;
+        let why = holds[0]["why"]
+            .as_str()
+            .context("a hold without a reason")?;
+        assert!(why.contains("carries the same order out again"), "{why}");
+        let explained = explained(&world)?;
+        assert!(
+            explained.contains("carries the same order out again"),
+            "{explained}"
+        );
+    }
+    Ok(())
+}
+
+#[test]
+fn a_step_that_runs_again_gets_its_answer_again_where_policy_says_so() -> Result<()> {
+    let config = format!("{ONLY_THE_CONVERSATION}suspect = \"replay\"\n");
+    let mut world = World::new(&config)?;
+    let ended = interrupted(&mut world, |_| Ok(()))?;
+    let results: Vec<&str> = ended
+        .stdout
+        .lines()
+        .filter(|l| l.starts_with("result 201"))
+        .collect();
+    assert_eq!(results.len(), 2, "{ended:?}");
+    assert_eq!(results[0], results[1]);
+    assert_eq!(world.bank.payments(), 1);
+    // No restore: nothing else of the agent is fenced.
+    assert!(world.restores()?.is_empty());
+    let tree = world.fence.say(&["tree", "thinker"])?;
+    assert!(
+        tree.contains("replayed, its order was carried out again"),
+        "{tree}"
+    );
+    let explained = explained(&world)?;
+    assert!(
+        explained.contains("replay: the model ordered it once"),
+        "{explained}"
+    );
+    world.live(&["--say", "Please pay alice 100 once more"])?;
+    assert_eq!(world.bank.payments(), 2);
+    Ok(())
+}
+
+#[test]
+fn observed_a_step_that_runs_again_is_a_duplicate_in_the_report() -> Result<()> {
+    let mut world = World::new("[fence]\nmode = \"observe\"\non_restart = \"nothing\"\n")?;
+    interrupted(&mut world, |_| Ok(()))?;
+    assert_eq!(world.bank.payments(), 2);
+    let report = world.fence.say(&["report", "thinker", "--happened"])?;
+    assert!(report.contains("of them 1 duplicate and"), "{report}");
+    assert!(
+        report.contains("carries the same order out again"),
+        "{report}"
+    );
+    Ok(())
+}

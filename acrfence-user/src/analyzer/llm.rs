@@ -181,6 +181,7 @@ impl Llm {
         let Examination {
             comparison,
             residue,
+            ..
         } = examination;
         let only_prose = comparison.likeness == Likeness::Unsure
             && comparison

@@ -88,6 +88,10 @@ pub struct Examination {
     pub comparison: Comparison,
     /// Texts that may say the same in other words. All other differences are decided.
     pub residue: Vec<Residue>,
+    /// Whether the caller made the request anew: it orders something, and the reference or idempotency
+    /// key that it made up for that is another one. A clock, a signature, a trace, the id of a JSON-RPC
+    /// message or a token that changed says nothing of the kind.
+    pub made_anew: bool,
 }
 
 /// One text that may say the same in other words.

@@ -135,7 +135,11 @@ fn entries(tree: &control::Tree, branch: &BranchTree) -> Vec<String> {
         entries.push((effect.row.id.0.0, effect_line(effect)));
     }
     for (seq, id) in &branch.replayed {
-        entries.push((seq.0, format!("↺ {id} replayed · {}", key_of(*id))));
+        let why = match branch.again.contains(id) {
+            true => "replayed, its order was carried out again",
+            false => "replayed",
+        };
+        entries.push((seq.0, format!("↺ {id} {why} · {}", key_of(*id))));
     }
     for (seq, name) in tree
         .tree
@@ -154,6 +158,7 @@ fn forgotten(absent: &Absent) -> String {
         Forgotten::Call => "is not remembered",
         Forgotten::Outcome => "is remembered without its outcome",
         Forgotten::Compacted => "is no longer shown",
+        Forgotten::Done => "is done again",
     };
     let sure = match absent.grade {
         Grade::Certain => "",
@@ -336,11 +341,21 @@ mod tests {
         for part in [
             "b20 · restore of b4 at record 12",
             "✂ e13 is not remembered · POST bank.example",
-            "↺ e13 replayed",
+            "↺ e13 replayed ·",
             "◀ now",
         ] {
             assert!(text.contains(part), "{part} is missing in:\n{text}");
         }
+    }
+
+    #[test]
+    fn a_person_sees_that_an_order_was_carried_out_again() {
+        let mut tree = told();
+        let branch = &mut tree.tree.threads[0].branches[1];
+        branch.again = branch.replayed.iter().map(|(_, id)| *id).collect();
+        let text = drawn(&tree);
+        let part = "↺ e13 replayed, its order was carried out again · POST bank.example";
+        assert!(text.contains(part), "{part} is missing in:\n{text}");
     }
 
     #[test]

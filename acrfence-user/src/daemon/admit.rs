@@ -151,7 +151,8 @@ impl Pipeline {
         let Some(place) = self.place(&call.origin.agent, placed) else {
             return Ok(Admission::Refuse(not_attached()));
         };
-        let again = placed.is_some_and(|p| p.placement.again.is_some());
+        let again =
+            placed.is_some_and(|p| p.placement.again.is_some() || !p.placement.orders.is_empty());
         if again || self.0.needs_a_look(&call.origin.agent, place, &key) {
             drop(shared);
             return self.decide(call, asks, key, presented, doubt).await;

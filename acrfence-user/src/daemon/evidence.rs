@@ -1,15 +1,17 @@
 //! Gathers what a verdict looks at, from the log and the lineage.
 
+use super::again;
 use super::nesting;
 use super::pipeline::{Inner, Place, earlier};
+use super::provenance::LogProvenance;
 use super::talks::Placed;
-use crate::analyzer::{self, Evidence, Examination, Llm, Provenance, Residue};
+use crate::analyzer::{self, Evidence, Examination, Llm, Residue};
 use crate::effect::LogError;
 use crate::fence::{Candidate, Decision, Earlier, HoldReason, Situation, Spent, decide};
 use crate::lineage::{Executed, Fenced, Lineage};
 use crate::words::{
-    AgentName, BranchId, Effect, EffectId, Fingerprint, Grade, HoldId, Likeness, Seq, Status,
-    ThreadId, ToolCall, ToolKey,
+    AgentName, BranchId, Effect, EffectId, Fingerprint, Forgotten, Grade, HoldId, Likeness, Seq,
+    Status, ThreadId, ToolCall, ToolKey,
 };
 
 /// A decision with what is needed to tell of it.
@@ -57,6 +59,7 @@ pub(super) fn gather(
         let Examination {
             comparison,
             residue,
+            ..
         } = examine(inner, &effect, call);
         let equivalent = comparison.likeness == Likeness::Equivalent;
         gathered.residues.push(residue);
@@ -66,18 +69,35 @@ pub(super) fn gather(
             status,
             fenced,
             comparison,
-            replayable: effect
-                .outcome
-                .as_ref()
-                .and_then(|o| o.response())
-                .is_some_and(|r| r.is_whole()),
+            replayable: is_replayable(&effect),
         });
         // The nearest equivalent answers; only a spent credential can point behind it.
         if equivalent && gathered.spent.is_empty() {
             break;
         }
     }
+    // What is fenced by itself answers first.
+    if let Some(placed) = placed
+        && !gathered.candidates.iter().any(is_equivalent)
+    {
+        for candidate in again::candidates(inner, call, place.branch, placed, key)? {
+            // Nothing is open in a comparison that found them equivalent.
+            gathered.residues.push(Vec::new());
+            gathered.branches.push(place.branch);
+            gathered.candidates.push(candidate);
+        }
+    }
     Ok(gathered)
+}
+
+fn is_equivalent(candidate: &Candidate) -> bool {
+    candidate.comparison.likeness == Likeness::Equivalent
+}
+
+/// Whether the response of an effect can be given again.
+pub(super) fn is_replayable(effect: &Effect) -> bool {
+    let response = effect.outcome.as_ref().and_then(|o| o.response());
+    response.is_some_and(|r| r.is_whole())
 }
 
 /// Where a call looks for what it might be: a thread of its agent, and what of it is forgotten.
@@ -226,6 +246,13 @@ impl Gathered {
         self.branches.get(at).copied()
     }
 
+    /// Why an effect answers although nothing is forgotten of it; none where something is.
+    pub(super) fn why_again(&self, effect: EffectId) -> Option<String> {
+        let candidate = self.candidates.iter().find(|c| c.effect == effect)?;
+        (candidate.fenced.forgotten == Forgotten::Done)
+            .then(|| reason_words(HoldReason::Again).to_owned())
+    }
+
     /// Lets the analyzer LLM read the texts that keep candidates from being decided.
     pub(super) async fn settle(&mut self, llm: &Llm) {
         for (candidate, residue) in self.candidates.iter_mut().zip(&mut self.residues) {
@@ -236,6 +263,7 @@ impl Gathered {
                 .settle(Examination {
                     comparison: candidate.comparison.clone(),
                     residue: std::mem::take(residue),
+                    made_anew: false,
                 })
                 .await;
             if let Some(trouble) = settled.trouble {
@@ -302,11 +330,7 @@ pub(super) fn same_call(
     call: &ToolCall,
     place: Place,
 ) -> bool {
-    let provenance = LogProvenance {
-        inner,
-        threads: threads_of(inner, place.thread, &call.origin.agent),
-        before: hold.0,
-    };
+    let provenance = LogProvenance::of(inner, place.thread, &call.origin.agent, hold.0);
     let evidence = Evidence {
         provenance: &provenance,
         schema: None,
@@ -323,6 +347,9 @@ pub(super) fn reason_words(reason: HoldReason) -> &'static str {
         HoldReason::InDoubt => "the same call was sent before and its outcome is not known",
         HoldReason::Unsure => "it may mean the same as the earlier effect, or not",
         HoldReason::Suspect => "it repeats the earlier effect, and a restore is only suspected",
+        HoldReason::Again => {
+            "the model ordered it once and was not asked since: the agent's program carries the same order out again"
+        }
         HoldReason::Compacted => {
             "it repeats an effect that the agent's shortened history no longer shows"
         }
@@ -378,11 +405,8 @@ pub(super) fn fenced(
 
 /// Compares a call with an earlier effect, with all the evidence there is.
 pub(super) fn examine(inner: &Inner, effect: &Effect, call: &ToolCall) -> Examination {
-    let provenance = LogProvenance {
-        inner,
-        threads: threads_of(inner, effect.thread, &effect.call.origin.agent),
-        before: effect.id.0,
-    };
+    let agent = &effect.call.origin.agent;
+    let provenance = LogProvenance::of(inner, effect.thread, agent, effect.id.0);
     let schema = inner.tools.schema(&call.request);
     let evidence = Evidence {
         provenance: &provenance,
@@ -458,40 +482,4 @@ fn spent(
         }
     }
     Ok(spent)
-}
-
-fn threads_of(inner: &Inner, thread: ThreadId, agent: &AgentName) -> Vec<ThreadId> {
-    let lineage = inner.lineage.read();
-    let of = |agent| lineage.agent(agent).map_or(&[][..], |line| &line.threads);
-    let owner = lineage.thread(thread).map(|t| &t.agent);
-    let mut threads = vec![thread];
-    threads.extend(of(agent));
-    threads.extend(owner.filter(|o| *o != agent).into_iter().flat_map(of));
-    threads.dedup();
-    threads
-}
-
-/// Provenance from the hashes that the log keeps.
-struct LogProvenance<'a> {
-    inner: &'a Inner,
-    /// What any of the agent's threads was told counts: a value that a conversation got from another
-    /// is no value that a model made up.
-    threads: Vec<ThreadId>,
-    before: Seq,
-}
-
-impl Provenance for LogProvenance<'_> {
-    fn seen(&self, value: &str) -> Option<String> {
-        let hash = analyzer::value_hash(&self.inner.keys.values, value);
-        // A log that cannot be read says nothing of where a value came from: taken as seen, the
-        // difference counts, and the call is stopped.
-        self.threads
-            .iter()
-            .find_map(|thread| match self.inner.log.first_seen(*thread, hash) {
-                Ok(seq) => seq
-                    .filter(|seq| *seq < self.before)
-                    .map(|seq| format!("seen earlier by this agent (record {seq})")),
-                Err(e) => Some(format!("perhaps seen earlier ({e})")),
-            })
-    }
 }

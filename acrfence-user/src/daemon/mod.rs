@@ -1,6 +1,7 @@
 //! The daemon: puts the rooms together and gives time, randomness and order to the pure ones.
 
 mod admit;
+mod again;
 mod callers;
 mod descriptors;
 mod desks;
@@ -22,6 +23,7 @@ mod opaque;
 mod people;
 mod pipeline;
 mod probe_kernel;
+mod provenance;
 mod ran;
 mod report;
 mod restores;

@@ -231,7 +231,7 @@ impl Pipeline {
             match judged.decision {
                 Decision::Replay(effect) => {
                     let branch = gathered.branch_of(effect).unwrap_or(place.branch);
-                    return self.replay(call, branch, None, effect).await;
+                    return self.replay(call, branch, None, effect, None).await;
                 }
                 Decision::Block {
                     code: RefusalCode::CredentialConsumed,

@@ -381,8 +381,16 @@ impl Daemon {
         for (position, event) in self.pipeline.log().history(id).map_err(log_error)? {
             let (verdict, call, at) = match event {
                 Event::Replayed {
-                    effect, call, at, ..
-                } if effect == id => ("replay".to_owned(), call, at),
+                    effect,
+                    call,
+                    why,
+                    at,
+                    ..
+                } if effect == id => {
+                    let verdict =
+                        why.map_or_else(|| "replay".to_owned(), |w| format!("replay: {w}"));
+                    (verdict, call, at)
+                }
                 Event::HoldOpened {
                     effect,
                     call,

@@ -62,7 +62,9 @@ impl Pipeline {
                 judged = gathered.judge(&self.0, place)?;
             }
             if self.config().fence.mode == Mode::Observe {
-                self.note_what_would_be(&call, place, &judged);
+                let about = judged.earlier.as_ref();
+                let why = about.and_then(|earlier| gathered.why_again(earlier.id));
+                self.note_what_would_be(&call, place, &judged, why);
                 return self
                     .forward(call, place, placed, key, presented, None)
                     .await;
@@ -75,7 +77,8 @@ impl Pipeline {
                 }
                 Decision::Replay(effect) => {
                     let branch = gathered.branch_of(effect).unwrap_or(place.branch);
-                    return self.replay(call, branch, placed, effect).await;
+                    let why = gathered.why_again(effect);
+                    return self.replay(call, branch, placed, effect, why).await;
                 }
                 Decision::Block { .. } => return self.refuse(call, place, &judged, None).await,
                 Decision::AwaitTwin(_) => {
@@ -92,7 +95,8 @@ impl Pipeline {
                     match self.decided_hold(&call, place, effect) {
                         Some((_, HoldDecision::Replay)) => {
                             let branch = gathered.branch_of(effect).unwrap_or(place.branch);
-                            return self.replay(call, branch, placed, effect).await;
+                            let why = gathered.why_again(effect);
+                            return self.replay(call, branch, placed, effect, why).await;
                         }
                         Some((hold, HoldDecision::Forward)) => {
                             return self
@@ -199,13 +203,15 @@ impl Pipeline {
         Ok((effect, Box::new(ticket)))
     }
 
-    /// Puts the effect into this branch's timeline and gives its response.
+    /// Puts the effect into this branch's timeline and gives its response. `why` is given where nothing
+    /// of the effect is forgotten.
     pub(super) async fn replay(
         &self,
         call: ToolCall,
         branch: BranchId,
         placed: Option<&Placed>,
         effect: EffectId,
+        why: Option<String>,
     ) -> Result<Admission, LogError> {
         let known = self.0.log.effect(effect)?;
         let response = known
@@ -223,6 +229,7 @@ impl Pipeline {
                 effect,
                 branch,
                 call: Box::new(call),
+                why,
                 at: now(),
             })
             .await?;
@@ -274,14 +281,36 @@ impl Pipeline {
     }
 
     /// Observe mode: writes down what enforcing would have done.
-    fn note_what_would_be(&self, call: &ToolCall, place: Place, judged: &Judged) {
+    fn note_what_would_be(
+        &self,
+        call: &ToolCall,
+        place: Place,
+        judged: &Judged,
+        why_again: Option<String>,
+    ) {
         let refusal = match (&judged.decision, &judged.earlier) {
             (Decision::Forward, _) => return,
-            (Decision::Replay(effect) | Decision::AwaitTwin(effect), _) => Refusal {
+            (
+                Decision::Replay(effect)
+                | Decision::AwaitTwin(effect)
+                | Decision::Hold {
+                    effect,
+                    reason: HoldReason::Again,
+                },
+                _,
+            ) => Refusal {
                 code: RefusalCode::Duplicate,
-                title: format!("This call repeats {effect}."),
-                detail: "Enforced, it would have been answered from the record. It was sent."
-                    .into(),
+                title: match &why_again {
+                    Some(why) => format!("This call repeats {effect}: {why}."),
+                    None => format!("This call repeats {effect}."),
+                },
+                detail: match &judged.decision {
+                    Decision::Hold { .. } => {
+                        "Enforced, a person would have been asked. It was sent."
+                    }
+                    _ => "Enforced, it would have been answered from the record. It was sent.",
+                }
+                .into(),
                 effect: Some(*effect),
                 fields: judged
                     .earlier

@@ -121,6 +121,9 @@ pub enum Event {
         branch: BranchId,
         /// The call that was answered.
         call: Box<ToolCall>,
+        /// Why, where its branch had not forgotten the effect: an order that was carried out again.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        why: Option<String>,
         /// When.
         at: Timestamp,
     },

@@ -288,6 +288,7 @@ fn lineage(kind: u8, n: u8) -> Event {
             effect: EffectId(Seq(1)),
             branch,
             call: Box::new(call(n, 1, "again")),
+            why: n.is_multiple_of(3).then(|| "carried out again".into()),
             at,
         },
         6 => Event::Refused {

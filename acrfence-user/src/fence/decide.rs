@@ -49,7 +49,8 @@ pub struct Spent {
 pub struct Rules {
     /// A call without any candidate in a restored branch.
     pub unmatched: Unmatched,
-    /// An equivalent call where the restore is only suspected.
+    /// An equivalent call where the restore is only suspected, or only suspected to carry an order out
+    /// again.
     pub suspect: SuspectRule,
     /// An equivalent call where only a shortened history no longer shows the effect.
     pub compacted: CompactedRule,
@@ -125,6 +126,8 @@ pub enum HoldReason {
     Unsure,
     /// It means the same as an earlier effect, but the restore is only suspected.
     Suspect,
+    /// It means the same as an earlier effect of the same order of the model, which was not asked since.
+    Again,
     /// It means the same as an earlier effect that the agent's shortened history no longer shows.
     Compacted,
     /// It means the same as an earlier effect whose response was too large to be kept whole.
@@ -230,7 +233,10 @@ fn answer(candidate: &Candidate, rules: Rules) -> Decision {
         Status::Completed if suspected => match rules.suspect {
             SuspectRule::Hold => Decision::Hold {
                 effect,
-                reason: HoldReason::Suspect,
+                reason: match candidate.fenced.forgotten {
+                    Forgotten::Done => HoldReason::Again,
+                    _ => HoldReason::Suspect,
+                },
             },
             SuspectRule::Forward => Decision::Forward,
             SuspectRule::Replay => replay(candidate),

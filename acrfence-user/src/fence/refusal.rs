@@ -51,7 +51,8 @@ pub fn refusal(
                 HoldReason::Unsure => (RefusalCode::Held, "This call may repeat something that was already done before the restore."),
                 HoldReason::Compacted => (RefusalCode::Held, "This call repeats something that was done before, which the agent's shortened history no longer shows."),
                 HoldReason::Suspect => (RefusalCode::Held, "This call repeats something that was done shortly before, and the agent may have been restored."),
-                HoldReason::ResponseNotKept => (RefusalCode::Held, "This was already done before the restore, but its response was too large to be kept and cannot be given again."),
+                HoldReason::Again => (RefusalCode::Held, "The model ordered this once, and it was done already. It was not asked since, and the same order is being carried out again."),
+                HoldReason::ResponseNotKept => (RefusalCode::Held, "This was already done, but its response was too large to be kept and cannot be given again."),
             };
             (code, title.to_owned(), what_a_person_does(*reason, earlier, hold))
         }

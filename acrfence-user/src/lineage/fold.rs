@@ -1,6 +1,6 @@
 //! The fold over the journal.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use crate::effect::Event;
 use crate::words::{
@@ -19,6 +19,8 @@ pub struct Lineage {
     pub(super) branches: BTreeMap<BranchId, Branch>,
     /// Replays: where an effect entered a branch's timeline again.
     pub(super) entered: HashMap<(BranchId, EffectId), Seq>,
+    /// Replays into a branch that had not forgotten the effect.
+    pub(super) again: BTreeSet<(BranchId, EffectId)>,
     /// Effects whose true outcome the conversation of a branch showed after all.
     pub(super) shown: HashMap<(BranchId, EffectId), Seq>,
     /// The last position at which an effect was replayed, into whatever branch.
@@ -138,7 +140,15 @@ impl Lineage {
                     .or_default()
                     .push((seq, checkpoint.clone()));
             }
-            Event::Replayed { effect, branch, .. } => {
+            Event::Replayed {
+                effect,
+                branch,
+                why,
+                ..
+            } => {
+                if why.is_some() {
+                    self.again.insert((*branch, *effect));
+                }
                 self.entered.insert((*branch, *effect), seq);
                 self.last_entered.insert(*effect, seq);
             }

@@ -36,6 +36,9 @@ pub struct BranchTree {
     pub current: bool,
     /// Effects that were replayed into it, with the position, oldest first.
     pub replayed: Vec<(Seq, EffectId)>,
+    /// Those of them that it had not forgotten: their order was carried out again.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub again: Vec<EffectId>,
 }
 
 impl Lineage {
@@ -56,6 +59,7 @@ impl Lineage {
                         branch: branch.clone(),
                         current: line.branches.last() == Some(&branch.id),
                         replayed: self.replayed_into(branch),
+                        again: self.again_in(branch),
                     })
                     .collect(),
             })
@@ -79,6 +83,11 @@ impl Lineage {
                 .map(|(seq, c)| (c.through.map_or(*seq, |t| t.min(*seq)), c.name.clone()))
                 .collect(),
         })
+    }
+
+    fn again_in(&self, branch: &Branch) -> Vec<EffectId> {
+        let here = self.again.iter().filter(|(into, _)| *into == branch.id);
+        here.map(|(_, effect)| *effect).collect()
     }
 
     fn replayed_into(&self, branch: &Branch) -> Vec<(Seq, EffectId)> {

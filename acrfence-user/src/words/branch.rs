@@ -104,6 +104,9 @@ pub enum Forgotten {
     Outcome,
     /// Its history was shortened, and no longer shows it.
     Compacted,
+    /// Nothing is missing in its history, which shows the order; the agent's program carries that out
+    /// again as if it had not been done.
+    Done,
 }
 
 /// Up to where a branch remembers its parent's timeline.

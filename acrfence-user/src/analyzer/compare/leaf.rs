@@ -17,6 +17,9 @@ use crate::words::FieldClass::{self, Intent, Prose, Unknown, Volatile};
 /// A class and the evidence for it.
 pub(super) type Judged = (FieldClass, Cow<'static, str>);
 
+/// One way to judge a difference of two texts; none where it has nothing to say.
+type Check<'c> = fn(&Walk<'c>, &Path<'_>, &Names, &str, &str) -> Option<Judged>;
+
 impl Walk<'_> {
     pub(super) fn leaf(&mut self, path: &Path<'_>, one: &Value<'_>, two: &Value<'_>) {
         let names = path.names();
@@ -28,8 +31,8 @@ impl Walk<'_> {
             self.texts(path, &names, a, b);
             return;
         }
-        let (class, reason) = self.judge(path, &names, one, two);
-        self.note(path, class, reason, one, two);
+        let (judged, made_up) = self.judge(path, &names, one, two);
+        self.note(path, judged, made_up, one, two);
     }
 
     fn texts(&mut self, path: &Path<'_>, names: &Names, a: &str, b: &str) {
@@ -52,9 +55,9 @@ impl Walk<'_> {
             self.found(path, Volatile, reason, &one, &two);
             return;
         }
-        let (class, reason) = self.judge(path, names, &one, &two);
-        if class != Unknown && class != Intent {
-            self.note(path, class, reason, &one, &two);
+        let (judged, made_up) = self.judge(path, names, &one, &two);
+        if judged.0 != Unknown && judged.0 != Intent {
+            self.note(path, judged, made_up, &one, &two);
             return;
         }
         // Longer texts may differ in a clock only, or say the same in other words.
@@ -78,6 +81,7 @@ impl Walk<'_> {
                         restored: Some(two.show()),
                         texts: Some((a.to_owned(), b.to_owned())),
                         ids: None,
+                        made_anew: false,
                     });
                 }
                 prose::Judgement::Different(reason) => {
@@ -89,7 +93,7 @@ impl Walk<'_> {
             }
             return;
         }
-        self.note(path, class, reason, &one, &two);
+        self.note(path, judged, made_up, &one, &two);
     }
 
     /// Opens what is encoded in two texts, and compares inside.
@@ -172,14 +176,16 @@ impl Walk<'_> {
             restored: None,
             texts: None,
             ids: None,
+            made_anew: false,
         });
     }
 
+    /// Notes a difference that was judged. `made_up`: the caller made up both values.
     fn note(
         &mut self,
         path: &Path<'_>,
-        class: FieldClass,
-        reason: Cow<'static, str>,
+        (class, reason): Judged,
+        made_up: bool,
         one: &Value<'_>,
         two: &Value<'_>,
     ) {
@@ -215,13 +221,22 @@ impl Walk<'_> {
             restored: Some(show(two)),
             texts: None,
             ids,
+            made_anew: made_up && self.names_an_order(path),
         });
     }
 
-    /// The class of a difference between two scalars that do not mean the same by themselves.
-    fn judge(&self, path: &Path<'_>, names: &Names, one: &Value<'_>, two: &Value<'_>) -> Judged {
+    /// The class of a difference between two scalars that do not mean the same by themselves, and
+    /// whether it is volatile because the caller made up both values.
+    fn judge(
+        &self,
+        path: &Path<'_>,
+        names: &Names,
+        one: &Value<'_>,
+        two: &Value<'_>,
+    ) -> (Judged, bool) {
+        let plain = |judged| (judged, false);
         let (Some(a), Some(b)) = (one.scalar(), two.scalar()) else {
-            return (Intent, "another value".into());
+            return plain((Intent, "another value".into()));
         };
         if one.is_empty() && two.is_empty() {
             let class = if self.deed() == Deed::Update {
@@ -229,37 +244,38 @@ impl Walk<'_> {
             } else {
                 Volatile
             };
-            return (class, "nothing, written in two ways".into());
+            return plain((class, "nothing, written in two ways".into()));
         }
         if matches!(one, Value::Code(_)) || matches!(two, Value::Code(_)) {
-            return self.judge_code(names, &a, &b);
+            return plain(self.judge_code(names, &a, &b));
         }
         if matches!(one, Value::Opaque(_)) || matches!(two, Value::Opaque(_)) {
-            return (Intent, "other bytes".into());
+            return plain((Intent, "other bytes".into()));
         }
         if matches!(one, Value::Bool(_)) || matches!(two, Value::Bool(_)) {
-            return (Intent, "a switch set in another way".into());
+            return plain((Intent, "a switch set in another way".into()));
         }
         if path.is_in("path") && path.is_in("url") && !path.is_in("query") {
-            return (Intent, "the path names what the call is about".into());
+            return plain((Intent, "the path names what the call is about".into()));
         }
-        let checks = [
-            Self::judge_counter,
-            Self::judge_clock,
-            Self::judge_signature,
-            Self::judge_uniqueness,
-            Self::judge_token,
-            Self::judge_claim,
-            Self::judge_noted,
-            Self::judge_made_up,
+        let checks: [(Check<'_>, bool); 8] = [
+            (Self::judge_counter, false),
+            (Self::judge_clock, false),
+            (Self::judge_signature, false),
+            (Self::judge_uniqueness, true),
+            (Self::judge_token, false),
+            (Self::judge_claim, false),
+            (Self::judge_noted, true),
+            (Self::judge_made_up, true),
         ];
-        for check in checks {
+        for (check, made_up) in checks {
             if let Some(judged) = check(self, path, names, &a, &b) {
-                return judged;
+                let made_up = made_up && judged.0 == Volatile;
+                return (judged, made_up);
             }
         }
         if names.is_target() {
-            return (Intent, "names what the call is about".into());
+            return plain((Intent, "names what the call is about".into()));
         }
         let random = shape::randomness(&a).min(shape::randomness(&b));
         let makes = !matches!(self.deed(), Deed::Act | Deed::Update | Deed::Remove);
@@ -268,18 +284,18 @@ impl Walk<'_> {
             && shape::are_unrelated(&a, &b)
             && self.context.seen(&a, &b).is_none()
         {
-            return (
+            return plain((
                 Unknown,
                 "looks made up, but nothing says that it means nothing".into(),
-            );
+            ));
         }
         if let Some(place) = self.context.seen(&a, &b) {
-            return (
+            return plain((
                 Intent,
                 format!("a value that the agent knew: {place}").into(),
-            );
+            ));
         }
-        (Intent, "another value".into())
+        plain((Intent, "another value".into()))
     }
 
     fn judge_code(&self, names: &Names, a: &str, b: &str) -> Judged {

@@ -4,6 +4,7 @@
 //! to think it meaningless is *intent* when it names something (ids, numbers, names, words of an
 //! interface) and *unknown* when nothing tells.
 
+mod anew;
 mod call;
 mod clock;
 mod context;
@@ -42,6 +43,8 @@ struct Found {
     texts: Option<(String, String)>,
     /// Both values, where they look like ids made up for this call.
     ids: Option<(String, String)>,
+    /// Whether both are references or keys that the caller made up to name what it orders.
+    made_anew: bool,
 }
 
 /// Compares two calls.
@@ -58,6 +61,7 @@ pub(super) fn examine(
                 fields: Vec::new(),
             },
             residue: Vec::new(),
+            made_anew: false,
         };
     }
     let context = context::Context::new(recorded.request, answer, evidence);
@@ -65,7 +69,13 @@ pub(super) fn examine(
     walk.calls(recorded, restored);
     let mut found = walk.finish();
     follow_renamed_ids(&mut found);
-    conclude(found)
+    let made_anew = found.iter().any(|f| f.made_anew)
+        && !anew::only_asks(recorded, &context)
+        && !anew::only_asks(restored, &context);
+    Examination {
+        made_anew,
+        ..conclude(found)
+    }
 }
 
 /// A value that was made up in one place may be referred to in another: where an id was found
@@ -124,5 +134,6 @@ fn conclude(mut found: Vec<Found>) -> Examination {
     Examination {
         comparison: Comparison { likeness, fields },
         residue,
+        made_anew: false,
     }
 }

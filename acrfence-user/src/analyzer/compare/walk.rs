@@ -64,6 +64,7 @@ impl<'c> Walk<'c> {
                 restored: None,
                 texts: None,
                 ids: None,
+                made_anew: false,
             });
         }
         self.found
@@ -115,6 +116,7 @@ impl<'c> Walk<'c> {
             restored: two.map(Value::show),
             texts: None,
             ids: None,
+            made_anew: false,
         });
     }
 

@@ -204,11 +204,16 @@ fn shortened(event: &Event) -> Option<Event> {
     Some(match event {
         Event::HoldOpened { .. } => return None,
         Event::Replayed {
-            effect, branch, at, ..
+            effect,
+            branch,
+            why,
+            at,
+            ..
         } => Event::Replayed {
             effect: *effect,
             branch: *branch,
             call: Box::new(no_call(*at)?),
+            why: why.clone(),
             at: *at,
         },
         Event::Resolved {

@@ -325,6 +325,7 @@ impl Store {
                 branch,
                 call,
                 at,
+                ..
             } => {
                 about.agent = Some(call.origin.agent.clone());
                 about.branch = Some(*branch);

@@ -181,6 +181,7 @@ impl World {
                     effect,
                     branch,
                     call,
+                    why: None,
                     at,
                 });
             }

@@ -2,6 +2,7 @@
 
 use serde_json::Value;
 
+use super::again::{Order, executed_again, orders};
 use super::finding::{Attachment, Confidence, Evidence, Rewind};
 use super::ids::ProviderId;
 use super::mark::{Kind, Mark, Marker};
@@ -32,6 +33,8 @@ pub struct CallSeen {
     pub arguments: Option<Mark>,
     /// Marks of the values in it, sorted.
     pub values: Vec<Mark>,
+    /// Mark of where it goes: method and address without the query, server and tool, program.
+    pub target: Mark,
     /// Whether it can be the model's tool call itself, and not only something a tool does.
     pub is_call: bool,
 }
@@ -64,6 +67,7 @@ impl CallSeen {
                     tool: Some(mcp.name.clone()),
                     arguments: Some(arguments),
                     values,
+                    target: target(marker, &[&mcp.server, &mcp.name]),
                     is_call: true,
                 }
             }
@@ -74,25 +78,34 @@ impl CallSeen {
                     values.sort_unstable();
                     values.dedup();
                 }
-                Self::inside(values)
+                let address = http.url.split(['?', '#']).next().unwrap_or_default();
+                Self::inside(values, target(marker, &[&http.method, address]))
             }
             Request::Exec(exec) => Self {
                 is_call: true,
-                ..Self::inside(command_values(marker, &exec.argv))
+                ..Self::inside(
+                    command_values(marker, &exec.argv),
+                    target(marker, &[exec.argv.first().map_or("", String::as_str)]),
+                )
             },
         }
     }
 
-    fn inside(values: Vec<Mark>) -> Self {
+    fn inside(values: Vec<Mark>, target: Mark) -> Self {
         Self {
             call_id: None,
             session: None,
             tool: None,
             arguments: None,
             values,
+            target,
             is_call: false,
         }
     }
+}
+
+fn target(marker: &Marker, parts: &[&str]) -> Mark {
+    marker.mark(Kind::Target, parts.join("\0").as_bytes())
 }
 
 /// Where a tool call belongs, before it is decided.
@@ -104,11 +117,15 @@ pub struct Placement {
     /// no model request told of. The caller opens a branch and moves the line
     /// ([`Rewind::moved`]) before it decides.
     pub again: Option<Rewind>,
-    call_id: Option<ProviderId>,
-    arguments: Option<Mark>,
-    is_call: bool,
-    below: bool,
-    incarnation: u32,
+    /// What the model ordered that the call may be part of, with what was done for it already, by this
+    /// life of the agent.
+    pub orders: Vec<Order>,
+    pub(super) call_id: Option<ProviderId>,
+    pub(super) arguments: Option<Mark>,
+    pub(super) target: Mark,
+    pub(super) is_call: bool,
+    pub(super) below: bool,
+    pub(super) incarnation: u32,
 }
 
 /// An effect that was attached.
@@ -145,8 +162,10 @@ impl Conversations {
                 confidence: found.confidence,
             },
             again: None,
+            orders: Vec::new(),
             call_id: call.call_id.clone(),
             arguments: call.arguments,
+            target: call.target,
             is_call: call.is_call,
             below,
             incarnation: seen.incarnation,
@@ -155,6 +174,7 @@ impl Conversations {
             && found.confidence >= Confidence::Values
         {
             placement.again = executed_again(&found, known, &placement, call);
+            placement.orders = orders(&found, call);
         }
         Some(placement)
     }
@@ -283,6 +303,7 @@ impl Conversations {
             // Needed while the call itself is not known yet.
             call_id: placement.call_id.clone().filter(|_| place.call.is_none()),
             arguments: placement.arguments.filter(|_| place.call.is_none()),
+            target: Some(placement.target),
             is_call: placement.is_call,
             below: placement.below,
             incarnation: placement.incarnation,
@@ -370,12 +391,12 @@ impl Rewind {
 }
 
 /// Where a call was found.
-struct Found<'c> {
-    thread: &'c ThreadMemory,
-    strand: &'c StrandMemory,
-    turn: TurnNo,
-    call: Option<(u16, &'c CallMemory)>,
-    confidence: Confidence,
+pub(super) struct Found<'c> {
+    pub(super) thread: &'c ThreadMemory,
+    pub(super) strand: &'c StrandMemory,
+    pub(super) turn: TurnNo,
+    pub(super) call: Option<(u16, &'c CallMemory)>,
+    pub(super) confidence: Confidence,
 }
 
 /// The line that a turn's calls belong to: the newest that shows it.
@@ -392,7 +413,7 @@ fn line_of<'c>(thread: &'c ThreadMemory, turn: &TurnMemory) -> Option<&'c Strand
 }
 
 /// How like a call at the boundary is to one that the model made; none when nothing is alike.
-fn likeness(call: &CallSeen, known: &CallMemory) -> Option<Confidence> {
+pub(super) fn likeness(call: &CallSeen, known: &CallMemory) -> Option<Confidence> {
     let both = call.call_id.as_ref().zip(known.id.as_ref());
     if both.is_some_and(|(ours, theirs)| ours != theirs) {
         return None;
@@ -423,53 +444,9 @@ fn likeness(call: &CallSeen, known: &CallMemory) -> Option<Confidence> {
 }
 
 /// Whether the model's name of a tool means a server's tool: clients put the server's name before.
-fn is_tool(known: &str, tool: &str) -> bool {
+pub(super) fn is_tool(known: &str, tool: &str) -> bool {
     known == tool
         || known
             .strip_suffix(tool)
             .is_some_and(|before| before.ends_with(['_', '.', '|', '/', ':', '-']))
-}
-
-/// A call that had its effect in another life of the agent, or below a process that is not the one
-/// asking now, is being executed again.
-fn executed_again(
-    found: &Found<'_>,
-    known: &CallMemory,
-    placement: &Placement,
-    call: &CallSeen,
-) -> Option<Rewind> {
-    let is_other_life = |tie: &Tie| {
-        tie.incarnation != placement.incarnation
-            || tie.below && !placement.below && call.arguments.is_some_and(|a| a == known.arguments)
-    };
-    let is_own =
-        |tie: &Tie| tie.incarnation == placement.incarnation && tie.below == placement.below;
-    let absent = |effect: EffectId| found.strand.absent.iter().any(|(e, _)| *e == effect);
-    let before: Vec<&Tie> = known
-        .ties
-        .iter()
-        .filter(|tie| is_other_life(tie) && !absent(tie.effect))
-        .collect();
-    let first = before.iter().map(|tie| tie.at).min()?;
-    // What this life did for the call already is its own doing.
-    if known.ties.iter().any(is_own) {
-        return None;
-    }
-    let forgotten: Vec<EffectId> = before.iter().map(|tie| tie.effect).collect();
-    Some(Rewind {
-        thread: found.thread.id,
-        parent: found.strand.branch,
-        grade: Grade::Certain,
-        evidence: vec![Evidence::ExecutedAgain],
-        last_remembered: Some(found.turn),
-        forgotten_turns: vec![found.turn],
-        remembered: Vec::new(),
-        forgotten,
-        fork_point: ForkPoint::At(Seq(first.0.saturating_sub(1))),
-        exact: false,
-        note: format!(
-            "the call `{}` of turn {} already had its effect and is executed again by another life of the agent",
-            known.name, found.turn
-        ),
-    })
 }

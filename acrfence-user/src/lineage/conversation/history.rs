@@ -82,6 +82,8 @@ pub struct Called {
     pub arguments: Mark,
     /// Marks of the values inside the arguments, sorted.
     pub values: Vec<Mark>,
+    /// How often it says that it is to be done, with the mark of that value.
+    pub times: Option<(u32, Mark)>,
 }
 
 /// What a tool call brought.

@@ -48,6 +48,8 @@ pub enum Kind {
     Result,
     /// Several marks as one.
     Whole,
+    /// Where a call goes.
+    Target,
 }
 
 impl Marker {

@@ -203,6 +203,9 @@ pub struct CallMemory {
     pub arguments: Mark,
     /// Marks of the values in its arguments, sorted; empty once its result was shown.
     pub values: Vec<Mark>,
+    /// How often it says that it is to be done, with the mark of that value.
+    #[serde(default)]
+    pub times: Option<(u32, Mark)>,
     /// Its effects.
     pub ties: Vec<Tie>,
     /// What histories showed of its result so far.
@@ -240,6 +243,9 @@ pub struct Tie {
     /// The mark of its arguments, while its call is not known yet.
     #[serde(default)]
     pub arguments: Option<Mark>,
+    /// Mark of where it went; none in records of before this was kept.
+    #[serde(default)]
+    pub target: Option<Mark>,
     /// Whether the effect is the call itself (an MCP call, a command) and not something that the
     /// tool did while it ran.
     pub is_call: bool,

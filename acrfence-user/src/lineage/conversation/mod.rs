@@ -15,6 +15,7 @@
 //!
 //! Applying all deltas in order rebuilds the same memory; [`ThreadMemory`] is a thread's snapshot.
 
+mod again;
 mod align;
 mod append;
 mod attach;
@@ -46,6 +47,7 @@ mod words;
 #[cfg(test)]
 mod tests;
 
+pub use again::{Alike, Done, Order, again};
 pub use append::append_words;
 pub use attach::{CallSeen, Placement};
 pub use finding::{Attachment, Confidence, Evidence, Finding, Lost, Rewind, Shown};

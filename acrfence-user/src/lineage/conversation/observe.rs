@@ -248,6 +248,7 @@ pub(super) fn call_memory(call: &Called) -> CallMemory {
         name: call.name.clone(),
         arguments: call.arguments,
         values: call.values.clone(),
+        times: call.times,
         ties: Vec::new(),
         result: ResultMemory::Open,
     }

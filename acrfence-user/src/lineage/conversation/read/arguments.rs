@@ -1,5 +1,6 @@
 //! Arguments of tool calls in a normal form, and the values inside them.
 
+use std::borrow::Cow;
 use std::fmt::Write as _;
 
 use serde_json::Value;
@@ -15,25 +16,54 @@ const DEEPEST: usize = 64;
 
 /// Marks of arguments: of all of them in their normal form, and of the values inside.
 pub(in super::super) fn mark_arguments(marker: &Marker, arguments: &Value) -> (Mark, Vec<Mark>) {
-    // Chat formats put JSON into a string.
-    let parsed;
-    let arguments = match arguments {
-        Value::String(text) => match serde_json::from_str::<Value>(text) {
-            Ok(inner) => {
-                parsed = inner;
-                &parsed
-            }
-            Err(_) if text.trim().is_empty() => &Value::Null,
-            Err(_) => arguments,
-        },
-        other => other,
-    };
+    let arguments = &*opened(arguments);
     let mut normal = String::new();
     normal_form(arguments, &mut normal);
     let mut values = Vec::new();
     leaves(marker, arguments, 0, &mut values);
     sorted(&mut values);
     (marker.mark(Kind::Arguments, normal.as_bytes()), values)
+}
+
+/// Arguments as a tree: chat formats put JSON into a string.
+fn opened(arguments: &Value) -> Cow<'_, Value> {
+    match arguments {
+        Value::String(text) => match serde_json::from_str::<Value>(text) {
+            Ok(inner) => Cow::Owned(inner),
+            Err(_) if text.trim().is_empty() => Cow::Owned(Value::Null),
+            Err(_) => Cow::Borrowed(arguments),
+        },
+        other => Cow::Borrowed(other),
+    }
+}
+
+/// How often arguments say that something is to be done (`{"spec": "small", "count": 3}`), with the mark
+/// of that value; none where they do not, or say once.
+pub(super) fn mark_times(marker: &Marker, arguments: &Value) -> Option<(u32, Mark)> {
+    const NAMES: &[&str] = &[
+        "count",
+        "times",
+        "copies",
+        "repeat",
+        "repeats",
+        "repetitions",
+        "iterations",
+        "replicas",
+        "instances",
+        "quantity",
+        "qty",
+        "how_many",
+        "howmany",
+    ];
+    let arguments = opened(arguments);
+    let said = arguments.as_object()?.iter().filter_map(|(name, value)| {
+        let name = name.to_ascii_lowercase();
+        let last = name.rsplit(['_', '-']).next().unwrap_or_default();
+        let is_count = NAMES.contains(&&*name) || last == "count" || name.starts_with("num_");
+        let times = u32::try_from(value.as_u64()?).ok()?;
+        (is_count && times > 1).then(|| (times, value_mark(marker, &times.to_string())))
+    });
+    said.max_by_key(|(times, _)| *times)
 }
 
 /// Marks of the values in a request body or URL query: JSON or form.
@@ -227,6 +257,30 @@ mod tests {
                 .iter()
                 .any(|v| line.contains(v))
         );
+    }
+
+    #[test]
+    fn how_often_a_call_is_meant_stands_in_it() {
+        let m = marker();
+        let times = |arguments: Value| mark_times(&m, &arguments).map(|(times, _)| times);
+        for (arguments, said) in [
+            (json!({"spec": "small", "count": 3}), Some(3)),
+            (
+                json!("{\"spec\": \"small\", \"instance_count\": 4}"),
+                Some(4),
+            ),
+            (json!({"to": "alice", "num_copies": 2}), Some(2)),
+            (json!({"count": 1}), None),
+            (json!({"amount": 100, "account": 3, "discount": 5}), None),
+            (json!({"count": "three"}), None),
+            (json!([3]), None),
+        ] {
+            assert_eq!(times(arguments.clone()), said, "{arguments}");
+        }
+        // It is the mark under which a request that says it by itself has it.
+        let (_, mark) = mark_times(&m, &json!({"count": 3})).unwrap();
+        assert!(values_of_body(&m, b"count=3").contains(&mark));
+        assert!(values_of_body(&m, br#"{"count": 3}"#).contains(&mark));
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::arguments::{mark_arguments, value_mark};
+use super::arguments::{mark_arguments, mark_times, value_mark};
 use crate::lineage::conversation::format::Format;
 use crate::lineage::conversation::history::{
     Brought, Called, From, Piece, Reply, Said, Turned, What,
@@ -230,6 +230,7 @@ pub(super) fn said(marker: &Marker, text: &str) -> Option<Said> {
 
 /// A call by its marks.
 pub(super) fn called(marker: &Marker, id: Option<&str>, name: &str, arguments: &Value) -> Called {
+    let times = mark_times(marker, arguments);
     let (arguments, values) = mark_arguments(marker, arguments);
     Called {
         id: id
@@ -238,6 +239,7 @@ pub(super) fn called(marker: &Marker, id: Option<&str>, name: &str, arguments: &
         name: bounded_name(name),
         arguments,
         values,
+        times,
     }
 }
 

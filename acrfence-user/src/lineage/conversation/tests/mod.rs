@@ -1,5 +1,6 @@
 //! Whole conversations in the wire formats of real clients, without any of them.
 
+mod again;
 mod agent;
 mod formats;
 mod hostile;

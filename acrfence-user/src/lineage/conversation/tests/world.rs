@@ -274,6 +274,12 @@ impl World {
         }
     }
 
+    /// Where a tool call of the agent's own process would be placed now.
+    pub fn placement(&self, who: &Who, request: &Request) -> Option<Placement> {
+        let call = CallSeen::of(&self.marker, request);
+        self.all.place(&call, &self.seen(who), &[who.process])
+    }
+
     /// A tool call crosses the boundary and is answered from the record of an earlier effect.
     pub fn replay(&mut self, who: &Who, request: &Request, effect: EffectId) -> Response {
         self.now += 1_000_000_000;
