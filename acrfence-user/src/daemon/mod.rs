@@ -24,6 +24,7 @@ mod report;
 mod restores;
 mod service;
 mod start;
+mod stores;
 mod talks;
 mod ticket;
 mod tools;

@@ -31,6 +31,7 @@ impl Pipeline {
         let presented = self.fingerprints(&presented);
         let deadline = tokio::time::Instant::now() + self.config().fence.hold_timeout.0;
         let mut changed = self.0.changed.subscribe();
+        let mut asked_own_store = false;
         loop {
             changed.mark_unchanged();
             // A restore or a fork may have been told while this call waited.
@@ -60,6 +61,14 @@ impl Pipeline {
             {
                 gathered.settle(llm).await;
                 judged = gathered.judge(&self.0, place)?;
+            }
+            // Only words speak for the restore so far; what the agent itself keeps may have been written
+            // since they were heard.
+            if !asked_own_store && gathered.is_suspected_in(place.branch) {
+                asked_own_store = true;
+                drop(turn);
+                self.ask_own_store(place.branch).await?;
+                continue;
             }
             if self.config().fence.mode == Mode::Observe {
                 self.note_what_would_be(&call, place, &judged);

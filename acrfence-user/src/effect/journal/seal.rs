@@ -82,6 +82,7 @@ pub fn kind_of(event: &Event) -> u8 {
         Event::Asked { .. } => 18,
         Event::Answered { .. } => 19,
         Event::Opaque(_) => OPAQUE,
+        Event::Corroborated { .. } => 22,
     }
 }
 
@@ -108,6 +109,7 @@ pub fn kind_name(kind: u8) -> &'static str {
         18 => "asked",
         19 => "answered",
         OPAQUE => "opaque",
+        22 => "corroborated",
         MARK => "mark",
         _ => "unknown",
     }
