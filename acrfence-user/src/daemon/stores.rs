@@ -189,3 +189,7 @@ impl Pipeline {
         }
     }
 }
+
+#[cfg(test)]
+#[path = "stores_tests.rs"]
+mod tests;
