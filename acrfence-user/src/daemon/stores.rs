@@ -1,9 +1,10 @@
 //! Suspicions that an agent's own store may settle ([`crate::hints`]): asked when the branch opens, and
-//! again before a call is decided by it, since agents write down a moment later what they go on from.
+//! again before a call is decided by it and while it is held, since agents write down a moment later what
+//! they go on from.
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use tokio::sync::Semaphore;
@@ -19,7 +20,10 @@ use crate::words::{Branch, BranchId, EffectId, Grade, Origin, ProcessIdentity};
 const MOST: usize = 256;
 
 /// How often a store is looked at for one suspicion.
-const LOOKS: u8 = 16;
+const LOOKS: u8 = 32;
+
+/// How long a held call waits before it looks again, the first time; then ever longer.
+const PAUSE: Duration = Duration::from_millis(200);
 
 /// Most calls that are looked for.
 const MOST_CALLS: usize = 64;
@@ -50,7 +54,48 @@ struct Suspicion {
     looks: u8,
 }
 
+/// When a call that meets a suspicion has its agent's store looked at: at once, and ever more rarely
+/// while it is held.
+pub(super) struct Looks {
+    next: Instant,
+    pause: Duration,
+}
+
+impl Looks {
+    pub(super) fn new() -> Self {
+        Self {
+            next: Instant::now(),
+            pause: PAUSE,
+        }
+    }
+
+    /// Whether it is time for a look, which is then taken.
+    fn take(&mut self) -> bool {
+        let now = Instant::now();
+        let is_due = now >= self.next;
+        if is_due {
+            self.next = now + self.pause;
+            self.pause *= 2;
+        }
+        is_due
+    }
+}
+
 impl Pipeline {
+    /// Whether a call that meets a suspicion is to look at the store now.
+    pub(super) fn looks(&self, looks: &mut Looks, branch: BranchId) -> bool {
+        self.is_open(branch) && looks.take()
+    }
+
+    /// Until when a call that is held for a suspicion waits before it looks again.
+    pub(super) fn next_of(&self, looks: &Looks, branch: BranchId) -> Option<Instant> {
+        self.is_open(branch).then_some(looks.next)
+    }
+
+    fn is_open(&self, branch: BranchId) -> bool {
+        self.0.suspicions.open.lock().contains_key(&branch)
+    }
+
     /// Keeps in mind what a branch was only suspected to have forgotten. `all` is from before the
     /// request.
     pub(super) fn suspect(

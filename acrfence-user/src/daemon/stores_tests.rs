@@ -17,6 +17,7 @@ use crate::probe::proc::{ProcDir, clock_ticks};
 use crate::words::*;
 
 const READ: &str = "[fence]\nhold_timeout = \"0s\"\n";
+const PATIENT: &str = "[fence]\nhold_timeout = \"1h\"\n";
 const NOT_READ: &str = "[fence]\nhold_timeout = \"0s\"\nown_stores = false\n";
 const PAID: &str = r#"{"id": "tr_1", "status": "booked"}"#;
 const CALL: &str = "call_575gTsAW2PGFS7S5z664RgO9";
@@ -319,6 +320,24 @@ async fn what_the_agent_writes_a_moment_later_counts_and_stays() {
     let mut world = world;
     world.pipeline = start(&world.log, READ).await;
     assert_eq!(world.notes(), before);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_the_agent_writes_while_its_call_is_held_lets_it_go() {
+    let world = world(PATIENT).await;
+    let written = async {
+        let mut changed = world.pipeline.0.changed.subscribe();
+        while world.pipeline.0.holds.lock().open().is_empty() {
+            changed.changed().await.unwrap();
+        }
+        world.checkpoint("1", "again", Some("asked"), "pay");
+    };
+    let both = async { tokio::join!(world.again(), written) };
+    let (again, ()) = tokio::time::timeout(Duration::from_secs(60), both)
+        .await
+        .unwrap();
+    replayed(again);
+    assert!(world.pipeline.0.holds.lock().open().is_empty());
 }
 
 #[tokio::test(flavor = "multi_thread")]
