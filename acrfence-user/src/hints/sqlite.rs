@@ -247,6 +247,43 @@ mod tests {
         assert_eq!(&*story.head, B);
     }
 
+    proptest::proptest! {
+        #![proptest_config(proptest::test_runner::Config::with_cases(300))]
+        /// A file that was written to by a hostile hand is read to an end, or not at all; a log that was
+        /// is never read beyond where it is whole.
+        #[test]
+        fn spoilt_files_are_read_to_an_end(
+            spoils in proptest::collection::vec((0usize..200_000, proptest::prelude::any::<u8>()), 1..12),
+            in_log in proptest::prelude::any::<bool>(),
+        ) {
+            static WHOLE: std::sync::OnceLock<(Vec<u8>, Vec<u8>)> = std::sync::OnceLock::new();
+            let (file, log) = WHOLE.get_or_init(|| {
+                let dir = tempfile::tempdir().unwrap();
+                let path = dir.path().join("c.db");
+                let db = Connection::open(&path).unwrap();
+                db.execute_batch(SCHEMA).unwrap();
+                put(&db, "1", A, None, "asked");
+                put(&db, "1", B, Some(A), &CALL.repeat(300));
+                db.execute_batch("PRAGMA wal_checkpoint(TRUNCATE)").unwrap();
+                put(&db, "1", C, Some(A), "asked");
+                let Copy { file, log } = copy(&path);
+                (file, log)
+            });
+            let mut spoilt = Copy { file: file.clone(), log: log.clone() };
+            let bytes = if in_log { &mut spoilt.log } else { &mut spoilt.file };
+            for (at, byte) in spoils {
+                let at = at % bytes.len();
+                bytes[at] = byte;
+            }
+            let is_whole = spoilt.log == *log;
+            let told = checkpoints(spoilt, &wanted(), in_time());
+            if in_log {
+                let head = told.unwrap().unwrap().head;
+                proptest::prop_assert_eq!(&*head, if is_whole { C } else { B });
+            }
+        }
+    }
+
     #[test]
     fn other_files_and_hostile_ones_say_nothing() {
         let dir = tempfile::tempdir().unwrap();
