@@ -55,6 +55,28 @@ const REPRESENTATIVE: &[Expected] = {
     ]
 };
 
+/// Restores of which the model requests show words alone, and the agent's own store the rest.
+const CORROBORATED: &[(Scenario, Agent, Restore, Transport)] = &[
+    (
+        Scenario::Payment,
+        Agent::LangGraph,
+        Restore::TimeTravel,
+        Transport::Rest,
+    ),
+    (
+        Scenario::Payment,
+        Agent::ClaudeCode,
+        Restore::Cut,
+        Transport::McpHttp,
+    ),
+    (
+        Scenario::Payment,
+        Agent::ClaudeCode,
+        Restore::RewindFork,
+        Transport::McpHttp,
+    ),
+];
+
 /// Frameworks whose own state goes back, in the same process and in a new one.
 const FRAMEWORKS: [Agent; 7] = [
     Agent::GoogleAdk,
@@ -153,6 +175,28 @@ fn with_a_fence(expected: Expected) -> Result<()> {
         "the agent did not end its task: {:?}\n{said}",
         trial.lived.lives
     );
+    if CORROBORATED.contains(&(cell.scenario, cell.agent, cell.restore, cell.transport)) {
+        ensure!(
+            trial
+                .noticed_by
+                .iter()
+                .any(|s| s == "conversation, certain")
+                && (trial.replayed, trial.stopped) == (1, 0),
+            "what only the words suggest should be certain by the agent's own store, so that nobody has to \
+             decide: {:?}, {} answered from the record, {} stopped\n{said}",
+            trial.noticed_by,
+            trial.replayed,
+            trial.stopped
+        );
+        ensure!(
+            trial
+                .notes
+                .iter()
+                .any(|note| note.contains("; certain because ")),
+            "no branch says why it is certain: {:?}",
+            trial.notes
+        );
+    }
     let conversation = |signal: &String| signal.starts_with("conversation");
     let told = trial.noticed_by.iter().any(conversation);
     // One that resumes with the very call that it had made shows no history first.

@@ -253,6 +253,12 @@ impl Gathered {
             .then(|| reason_words(HoldReason::Again).to_owned())
     }
 
+    /// Whether a candidate is only suspected to be forgotten by this branch.
+    pub(super) fn is_suspected_in(&self, branch: BranchId) -> bool {
+        let mut all = self.candidates.iter().zip(&self.branches);
+        all.any(|(c, of)| *of == branch && c.fenced.grade == Grade::Suspect)
+    }
+
     /// Lets the analyzer LLM read the texts that keep candidates from being decided.
     pub(super) async fn settle(&mut self, llm: &Llm) {
         for (candidate, residue) in self.candidates.iter_mut().zip(&mut self.residues) {

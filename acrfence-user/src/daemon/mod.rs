@@ -29,6 +29,7 @@ mod report;
 mod restores;
 mod service;
 mod start;
+mod stores;
 mod talks;
 mod ticket;
 mod tools;

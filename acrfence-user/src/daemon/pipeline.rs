@@ -10,6 +10,7 @@ use tokio::sync::watch;
 use super::holds::Holds;
 use super::in_doubt::Asking;
 use super::now;
+use super::stores::Suspicions;
 use super::talks::Talks;
 use super::tools::ToolBook;
 use crate::analyzer::Llm;
@@ -79,6 +80,8 @@ pub(super) struct Inner {
     desks: Mutex<HashMap<AgentName, Arc<tokio::sync::RwLock<()>>>>,
     /// What agents' conversations remember.
     pub(super) talks: Talks,
+    /// Suspicions that an agent's own store may settle.
+    pub(super) suspicions: Suspicions,
     /// Counts whatever could change a verdict: holds decided, effects settled and resolved.
     pub(super) changed: watch::Sender<u64>,
     pub(super) notices: super::notices::Notices,
@@ -129,6 +132,7 @@ impl Pipeline {
             writing: tokio::sync::Mutex::new(()),
             desks: Mutex::default(),
             talks,
+            suspicions: Suspicions::default(),
             changed: watch::Sender::new(0),
             notices: super::notices::Notices::default(),
             news: super::news::News::default(),

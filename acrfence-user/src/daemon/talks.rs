@@ -122,7 +122,7 @@ impl Pipeline {
         // No call of the timeline that is being left may be on its way to the log.
         let mut owners = vec![origin.agent.clone()];
         loop {
-            let _alone = self.alone(&owners).await;
+            let alone = self.alone(&owners).await;
             let mut all = self.0.talks.all.lock().await;
             let observed = self.look_at(&all, origin, turned, head());
             match observed.needs {
@@ -164,9 +164,15 @@ impl Pipeline {
                         return Err(LogError::Unusable("another record was given back".into()));
                     };
                     tracing::info!(agent = %origin.agent, thread = %thread, branch = %branch.id, "{}", branch.note);
-                    return self
+                    let session = &turned.session.title;
+                    self.suspect(&all, origin, session, &branch, &observed.absent);
+                    let exchange = self
                         .write_down(&mut all, origin, observed, None, Some(branch.id))
                         .await;
+                    drop(all);
+                    drop(alone);
+                    self.ask_own_store(branch.id).await?;
+                    return exchange;
                 }
             }
         }

@@ -5,6 +5,7 @@ use super::evidence::Judged;
 use super::holds::Whose;
 use super::in_doubt::Doubt;
 use super::pipeline::{Pipeline, Place, Running};
+use super::stores::Looks;
 use super::talks::Placed;
 use super::ticket::EffectTicket;
 use super::{evidence, now};
@@ -31,6 +32,7 @@ impl Pipeline {
         let presented = self.fingerprints(&presented);
         let deadline = tokio::time::Instant::now() + self.config().fence.hold_timeout.0;
         let mut changed = self.0.changed.subscribe();
+        let mut looks = Looks::new();
         loop {
             changed.mark_unchanged();
             // A restore or a fork may have been told while this call waited.
@@ -60,6 +62,13 @@ impl Pipeline {
             {
                 gathered.settle(llm).await;
                 judged = gathered.judge(&self.0, place)?;
+            }
+            // Only words speak for the restore so far; what the agent itself keeps may have been written
+            // since they were heard.
+            if gathered.is_suspected_in(place.branch) && self.looks(&mut looks, place.branch) {
+                drop(turn);
+                self.ask_own_store(place.branch).await?;
+                continue;
             }
             if self.config().fence.mode == Mode::Observe {
                 let about = judged.earlier.as_ref();
@@ -117,9 +126,11 @@ impl Pipeline {
                     }
                     let hold = self.hold_for(&call, place, &key, effect, reason).await?;
                     drop(turn);
-                    let late = tokio::time::timeout_at(deadline, changed.changed())
-                        .await
-                        .is_err();
+                    let next = self.next_of(&looks, place.branch);
+                    let next = next.filter(|_| reason == HoldReason::Suspect);
+                    let until = next.map_or(deadline, |next| deadline.min(next.into()));
+                    let heard = tokio::time::timeout_at(until, changed.changed()).await;
+                    let late = heard.is_err() && tokio::time::Instant::now() >= deadline;
                     if late || doubt.is_gone() {
                         return self.refuse(call, place, &judged, Some(hold)).await;
                     }

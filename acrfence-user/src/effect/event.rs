@@ -103,6 +103,18 @@ pub enum Event {
         /// When.
         at: Timestamp,
     },
+    /// An agent's own store shows that effects which a branch was only suspected not to know were
+    /// forgotten.
+    Corroborated {
+        /// The branch.
+        branch: BranchId,
+        /// The effects.
+        effects: Vec<EffectId>,
+        /// How, in words.
+        why: String,
+        /// When.
+        at: Timestamp,
+    },
     /// A conversation went on. What it remembers is kept as ids and keyed hashes.
     Conversed {
         /// The thread.

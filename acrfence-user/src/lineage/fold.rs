@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use crate::effect::Event;
 use crate::words::{
-    AgentName, Branch, BranchId, Cause, Checkpoint, EffectId, Incarnation, Resolution, Seq, Thread,
-    ThreadId,
+    AgentName, Branch, BranchId, Cause, Checkpoint, EffectId, Grade, Incarnation, Resolution, Seq,
+    Thread, ThreadId,
 };
 
 /// What the journal tells of agents, threads, branches and what entered their timelines.
@@ -158,6 +158,16 @@ impl Lineage {
                 let shown = effects.iter().map(|effect| ((*branch, *effect), seq));
                 self.shown.extend(shown);
             }
+            Event::Corroborated {
+                branch,
+                effects,
+                why,
+                ..
+            } => {
+                if let Some(branch) = self.branches.get_mut(branch) {
+                    corroborate(branch, effects, why);
+                }
+            }
             Event::Conversed { thread, agent, .. } => {
                 if let Some(line) = self.agents.get_mut(agent)
                     && !line.threads.contains(thread)
@@ -240,6 +250,19 @@ impl Lineage {
     /// Checkpoints of an agent with their positions, oldest first.
     pub fn checkpoints(&self, agent: &AgentName) -> &[(Seq, Checkpoint)] {
         self.checkpoints.get(agent).map_or(&[], Vec::as_slice)
+    }
+}
+
+/// Raises what a branch was only suspected to have forgotten. Nothing is lowered, and nothing added.
+fn corroborate(branch: &mut Branch, effects: &[EffectId], why: &str) {
+    let absent = branch.absent.iter_mut().flatten();
+    let raised = absent
+        .filter(|a| a.grade == Grade::Suspect && effects.contains(&a.effect))
+        .map(|a| a.grade = Grade::Certain)
+        .count();
+    if raised > 0 {
+        branch.grade = Grade::Certain;
+        branch.note = format!("{}; certain because {why}", branch.note);
     }
 }
 

@@ -339,6 +339,60 @@ fn an_outcome_that_is_shown_after_all_is_remembered() {
 }
 
 #[test]
+fn what_an_agents_own_store_shows_raises_a_suspicion_and_nothing_else() {
+    let mut s = Story::new();
+    let (one, two, three, four) = (s.pay(), s.pay(), s.pay(), s.pay());
+    let before = s.current();
+    let branch = s.rewind(&[
+        (two.id, Forgotten::Call, Grade::Suspect),
+        (three.id, Forgotten::Call, Grade::Suspect),
+        (four.id, Forgotten::Compacted, Grade::Certain),
+    ]);
+    assert!(s.lineage.is_suspected(branch, two.id));
+    let corroborated = |s: &mut Story, branch, effects| {
+        s.write(Event::Corroborated {
+            branch,
+            effects,
+            why: "its checkpoints fork".into(),
+            at: AT,
+        });
+    };
+    let grade = |s: &Story, effect| s.lineage.fenced(branch, effect).map(|f| f.grade);
+
+    // Only what is suspected: not what it remembers, what another branch has, or nobody knows.
+    corroborated(&mut s, branch, vec![one.id, four.id, EffectId(Seq(999))]);
+    corroborated(&mut s, before, vec![two.id]);
+    corroborated(&mut s, BranchId(Seq(999)), vec![two.id]);
+    assert_eq!(grade(&s, one), None);
+    assert_eq!(grade(&s, two), Some(Grade::Suspect));
+    assert_eq!(s.lineage.branch(branch).unwrap().note, "shown");
+
+    corroborated(&mut s, branch, vec![one.id, two.id]);
+    assert_eq!(grade(&s, one), None);
+    assert_eq!(grade(&s, two), Some(Grade::Certain));
+    assert_eq!(grade(&s, three), Some(Grade::Suspect));
+    assert_eq!(
+        s.lineage.fenced(branch, four).unwrap().forgotten,
+        Forgotten::Compacted
+    );
+    let raised = s.lineage.branch(branch).unwrap();
+    assert_eq!(raised.note, "shown; certain because its checkpoints fork");
+    assert_eq!(raised.grade, Grade::Certain);
+    assert!(!s.lineage.is_suspected(branch, two.id));
+
+    // Said again it is no news, and a replay consumes it as ever.
+    corroborated(&mut s, branch, vec![two.id]);
+    assert_eq!(
+        s.lineage.branch(branch).unwrap().note,
+        "shown; certain because its checkpoints fork"
+    );
+    s.replay(two);
+    assert_eq!(grade(&s, two), None);
+    s.replay(three);
+    assert!(!s.lineage.is_suspected(branch, three.id));
+}
+
+#[test]
 fn a_restore_of_the_agent_is_one_of_every_thread() {
     let mut s = Story::new();
     let main = s.pay();

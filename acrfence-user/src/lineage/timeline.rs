@@ -3,7 +3,9 @@
 use serde::{Deserialize, Serialize};
 
 use super::Lineage;
-use crate::words::{AgentName, BranchId, Cause, EffectId, Forgotten, ForkPoint, Grade, Seq};
+use crate::words::{
+    Absent, AgentName, BranchId, Cause, EffectId, Forgotten, ForkPoint, Grade, Seq,
+};
 
 /// Where an effect was executed: all that lineage needs to know of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -74,6 +76,14 @@ impl Lineage {
         named.is_some_and(|absent| absent.iter().any(|a| a.effect == effect))
             && !self.entered.contains_key(&place)
             && !self.shown.contains_key(&place)
+    }
+
+    /// Whether a branch is only suspected not to know this effect, and neither got it replayed nor showed
+    /// since that it knows it.
+    pub fn is_suspected(&self, branch: BranchId, effect: EffectId) -> bool {
+        let named = self.branches.get(&branch).and_then(|b| b.absent.as_ref());
+        let suspected = |a: &Absent| a.effect == effect && a.grade == Grade::Suspect;
+        named.is_some_and(|absent| absent.iter().any(suspected)) && self.lacks(branch, effect)
     }
 
     /// Whether the outcome of an effect got lost and was not replayed since, in whatever thread.

@@ -52,6 +52,8 @@ pub struct FencePolicy {
     pub compacted: CompactedRule,
     /// How long the same opening counts as a suspected restore.
     pub suspect_window: Duration,
+    /// Whether what agents keep about themselves is read where only words suggest a restore.
+    pub own_stores: bool,
     /// How long a held call waits for a person before it gets the readable error.
     pub hold_timeout: Duration,
     /// What a restart of a known agent means when nothing else tells: `fence`, `observe` or `nothing`.
@@ -259,6 +261,7 @@ impl Default for FencePolicy {
             suspect: SuspectRule::Hold,
             compacted: CompactedRule::Hold,
             suspect_window: Duration::secs(15 * 60),
+            own_stores: true,
             hold_timeout: Duration::secs(20),
             on_restart: OnRestart::Fence,
             restart_window: Duration::secs(15 * 60),

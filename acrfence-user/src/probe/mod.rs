@@ -33,7 +33,7 @@ mod layout;
 mod maps;
 mod mounts;
 mod netns;
-mod proc;
+pub(crate) mod proc;
 mod restored;
 mod stream;
 mod sys;

@@ -100,6 +100,8 @@ pub struct Trial {
     pub lived: Lived,
     /// By what the daemon noticed a restore, for each branch that it opened.
     pub noticed_by: Vec<String>,
+    /// What each of these branches says of itself.
+    pub notes: Vec<String>,
     /// Whether what a conversation was found to have forgotten is the action and nothing else.
     pub exact: Option<bool>,
     /// Milliseconds between the model's last order to act and its next request.
@@ -261,6 +263,7 @@ impl Cell {
             tally: testbed.tally()?,
             lived,
             noticed_by: Vec::new(),
+            notes: Vec::new(),
             exact: None,
             act_ms: act_ms(&seen, self.scenario),
             stopped: stopped(&seen),
@@ -274,6 +277,7 @@ impl Cell {
             let acts = acts(&fence.effects(NAME)?, self.scenario);
             (trial.noticed_by, trial.exact) = noticed(&tree, &acts);
             trial.replayed = replayed(&tree);
+            trial.notes = restores(&tree).filter_map(note).collect();
             let plain = [&["tree", NAME][..], &["effects"], &["status"]];
             for question in plain {
                 trial.said += &fence.say(question)?;
@@ -355,15 +359,8 @@ fn replayed(tree: &[Value]) -> usize {
 /// By what each restore was noticed, as the branches tell; and, where a conversation told, whether what
 /// it does not remember is `acts`, to the call.
 fn noticed(tree: &[Value], acts: &BTreeSet<u64>) -> (Vec<String>, Option<bool>) {
-    let threads = tree.iter().filter_map(|tree| tree["threads"].as_array());
-    let branches = threads
-        .flatten()
-        .filter_map(|thread| thread["branches"].as_array())
-        .flatten()
-        .map(|branch| &branch["branch"])
-        .filter(|branch| branch["cause"] == "restore");
     let (mut signals, mut exact) = (Vec::new(), None);
-    for branch in branches {
+    for branch in restores(tree) {
         let grade = branch["grade"].as_str().unwrap_or("unknown");
         let note = branch["note"].as_str().unwrap_or_default();
         let signal = match branch["wide"] == true {
@@ -384,6 +381,21 @@ fn noticed(tree: &[Value], acts: &BTreeSet<u64>) -> (Vec<String>, Option<bool>) 
         }
     }
     (signals, exact)
+}
+
+/// Branches of a tree that a restore opened.
+fn restores(tree: &[Value]) -> impl Iterator<Item = &Value> {
+    let threads = tree.iter().filter_map(|tree| tree["threads"].as_array());
+    threads
+        .flatten()
+        .filter_map(|thread| thread["branches"].as_array())
+        .flatten()
+        .map(|branch| &branch["branch"])
+        .filter(|branch| branch["cause"] == "restore")
+}
+
+fn note(branch: &Value) -> Option<String> {
+    Some(branch["note"].as_str()?.to_owned())
 }
 
 /// Effects whose request is the irreversible one.

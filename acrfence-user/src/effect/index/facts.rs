@@ -107,6 +107,7 @@ pub fn facts(seen: &Seen<'_>, names: &Names, row_of: RowOf<'_>) -> Result<Vec<Ch
         | Event::Answered { .. }
         | Event::OutcomeLost { .. }
         | Event::Remembered { .. }
+        | Event::Corroborated { .. }
         | Event::Conversed { .. } => told::place(seen, &mut out),
     }
     Ok(out)

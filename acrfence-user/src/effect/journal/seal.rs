@@ -85,6 +85,7 @@ pub fn kind_of(event: &Event) -> u8 {
         Event::Answered { .. } => 19,
         Event::Opaque(_) => OPAQUE,
         Event::Ran(_) => RAN,
+        Event::Corroborated { .. } => 23,
     }
 }
 
@@ -112,6 +113,7 @@ pub fn kind_name(kind: u8) -> &'static str {
         19 => "answered",
         OPAQUE => "opaque",
         RAN => "ran",
+        23 => "corroborated",
         MARK => "mark",
         _ => "unknown",
     }

@@ -248,6 +248,7 @@ impl Store {
             | Event::Answered { effect, .. } => self.effect_stays(*effect, None, keep)?,
             Event::Conversed { thread, .. } => keep.threads.contains(thread),
             Event::Remembered { branch, .. }
+            | Event::Corroborated { branch, .. }
             | Event::Replayed { branch, .. }
             | Event::Refused { branch, .. }
             | Event::HoldOpened { branch, .. } => keep.branches.contains(branch),

@@ -351,7 +351,7 @@ impl Store {
                 about.effect = Some(*of);
                 about.at = Some(*at);
             }
-            Event::Remembered { branch, at, .. } => {
+            Event::Remembered { branch, at, .. } | Event::Corroborated { branch, at, .. } => {
                 about.branch = Some(*branch);
                 about.at = Some(*at);
             }

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
+use super::finding::Confidence;
 use super::ids::ProviderId;
 use super::mark::Mark;
 use super::memory::{
@@ -94,6 +95,28 @@ impl Conversations {
     /// How many threads were forgotten for want of room.
     pub fn evicted(&self) -> u64 {
         self.evicted
+    }
+
+    /// Calls that no other conversation has and that surely caused these effects of a thread: their own,
+    /// or those that started the sub-agents which did.
+    pub fn calls_of(&self, thread: ThreadId, effects: &[EffectId]) -> Vec<(EffectId, ProviderId)> {
+        let Some(memory) = self.threads.get(&thread) else {
+            return Vec::new();
+        };
+        let mut calls = Vec::new();
+        for turn in &memory.turns {
+            for (number, call) in turn.calls.iter().enumerate() {
+                let Some(id) = call.id.as_ref().filter(|id| id.is_unique()) else {
+                    continue;
+                };
+                let below = memory.ties_below_call(turn.number, number);
+                let ties = call.ties.iter().chain(below);
+                let sure = ties.filter(|tie| tie.confidence > Confidence::Time);
+                let known = sure.filter(|tie| effects.contains(&tie.effect));
+                calls.extend(known.map(|tie| (tie.effect, id.clone())));
+            }
+        }
+        calls
     }
 
     /// The branch that a thread's line goes on in.

@@ -6,7 +6,9 @@ use super::agent::{Agent, Reach, check, pay};
 use super::wire::{ALL, Client, Message, ToolResult};
 use super::world::{Who, World};
 use crate::lineage::conversation::{Confidence, Finding, Known};
-use crate::words::{Body, EffectId, ExecRequest, HttpRequest, ProcessIdentity, Request};
+use crate::words::{
+    Body, EffectId, ExecRequest, HttpRequest, ProcessIdentity, Request, Seq, ThreadId,
+};
 
 /// An agent that was told to make these calls and has not made them.
 fn told(
@@ -43,6 +45,38 @@ fn exec(argv: &[&str]) -> Request {
 
 fn call_of(world: &World, effect: EffectId) -> Option<u16> {
     world.placed[&effect].at.call
+}
+
+#[test]
+fn calls_that_surely_caused_an_effect_are_told_and_no_others() {
+    let mut world = World::new();
+    let (agent, answer) = told(
+        &mut world,
+        Client::ClaudeCode,
+        &[pay("alice", 1), pay("bob", 2)],
+    );
+    let (first, _) = agent.run(&mut world, &answer.calls[0]);
+    let (second, _) = agent.run(&mut world, &answer.calls[1]);
+    // A trace that is sent meanwhile.
+    let trace = Request::Http(HttpRequest {
+        method: "POST".into(),
+        url: "https://traces.test/v1/spans".into(),
+        headers: Vec::new(),
+        rpc: Vec::new(),
+        body: Body::whole("spans"),
+    });
+    let loose = world.effect(&agent.who, &trace, Known::Nothing);
+    let thread = world.placed[&first].at.thread;
+    let all = [first, second, loose];
+    let known = world.all.calls_of(thread, &all);
+    let ids: Vec<String> = answer.calls.iter().map(|c| c.id.clone()).collect();
+    let told: Vec<_> = known
+        .iter()
+        .map(|(effect, id)| (*effect, id.as_str().to_owned()))
+        .collect();
+    assert_eq!(told, [(first, ids[0].clone()), (second, ids[1].clone())]);
+    assert_eq!(world.all.calls_of(thread, &[second]).len(), 1);
+    assert!(world.all.calls_of(ThreadId(Seq(999)), &all).is_empty());
 }
 
 #[test]
