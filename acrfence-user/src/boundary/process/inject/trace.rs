@@ -152,9 +152,11 @@ pub(super) fn signal_info(pid: Pid) -> nix::Result<libc::siginfo_t> {
 /// Numbers of the signals that wait for the whole process (at most 32 of them).
 pub(super) fn waiting_signals(pid: Pid) -> nix::Result<Vec<i32>> {
     const AT_ONCE: usize = 32;
+    /// `PTRACE_PEEKSIGINFO_SHARED` of `linux/ptrace.h`, which the libc crate has for some processors only.
+    const SHARED: u32 = 1;
     let mut which = libc::ptrace_peeksiginfo_args {
         off: 0,
-        flags: libc::PTRACE_PEEKSIGINFO_SHARED,
+        flags: SHARED,
         nr: AT_ONCE as i32,
     };
     let mut infos = [const { MaybeUninit::<libc::siginfo_t>::zeroed() }; AT_ONCE];
