@@ -1,4 +1,4 @@
-"""Calls MCP tools with the official SDK, generation 1 or 2, whichever is installed.
+"""Calls MCP tools with fastmcp, or the official SDK, generation 1 or 2, whichever is installed.
 
 Arguments: URL TOOL ARGUMENTS [TOOL ARGUMENTS …]. All calls go over one client connection, so that
 each has a JSON-RPC id of its own. Prints a JSON line for each.
@@ -10,6 +10,14 @@ import sys
 
 
 async def connected(url, use):
+    try:
+        from fastmcp import Client
+    except ImportError:
+        pass
+    else:
+        async with Client(url) as client:
+            await use(client.call_tool_mcp, client.protocol_version)
+        return
     try:
         from mcp import Client
     except ImportError:

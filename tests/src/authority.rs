@@ -4,8 +4,11 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::{Context as _, Result};
-use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair, KeyUsagePurpose};
-use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
+use rcgen::{
+    BasicConstraints, Certificate, CertificateParams, DnType, IsCa, Issuer, KeyPair,
+    KeyUsagePurpose,
+};
+use rustls::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
 use tempfile::TempDir;
 
 /// Signs the certificates of the services. Its root is a file, as clients and the daemon want it.
@@ -45,6 +48,32 @@ impl Authority {
 
     /// What a server needs to be `localhost` (and its addresses) over HTTP/1.1 and HTTP/2.
     pub fn server(&self) -> Result<Arc<rustls::ServerConfig>> {
+        let (leaf, key) = self.leaf()?;
+        let key = PrivateKeyDer::from(PrivatePkcs8KeyDer::from(key.serialize_der()));
+        let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+        let mut config = rustls::ServerConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()?
+            .with_no_client_auth()
+            .with_single_cert(vec![leaf.into()], key)?;
+        config.alpn_protocols = vec![b"h2".into(), b"http/1.1".into()];
+        Ok(Arc::new(config))
+    }
+
+    /// The same for servers that want files: certificate and key, PEM.
+    pub fn server_files(&self) -> Result<[String; 2]> {
+        let (leaf, key) = self.leaf()?;
+        let write = |name: &str, pem: String| -> Result<String> {
+            let path = self.dir.path().join(name);
+            std::fs::write(&path, pem)?;
+            Ok(path.to_string_lossy().into_owned())
+        };
+        Ok([
+            write("server.pem", leaf.pem())?,
+            write("server-key.pem", key.serialize_pem())?,
+        ])
+    }
+
+    fn leaf(&self) -> Result<(Certificate, KeyPair)> {
         let key = KeyPair::generate()?;
         let names = ["localhost", "127.0.0.1", "::1"].map(String::from);
         let mut params = CertificateParams::new(names)?;
@@ -53,15 +82,7 @@ impl Authority {
             .push(DnType::CommonName, "testbed service");
         // Python 3.13 and later refuse a chain without it.
         params.use_authority_key_identifier_extension = true;
-        let leaf: CertificateDer<'static> = params.signed_by(&key, &self.issuer)?.into();
-        let key = PrivateKeyDer::from(PrivatePkcs8KeyDer::from(key.serialize_der()));
-        let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-        let mut config = rustls::ServerConfig::builder_with_provider(provider)
-            .with_safe_default_protocol_versions()?
-            .with_no_client_auth()
-            .with_single_cert(vec![leaf], key)?;
-        config.alpn_protocols = vec![b"h2".into(), b"http/1.1".into()];
-        Ok(Arc::new(config))
+        Ok((params.signed_by(&key, &self.issuer)?, key))
     }
 }
 

@@ -120,6 +120,43 @@ pub fn python(environment: &str, script: &str, arguments: &[&str]) -> Result<Com
     Ok(command)
 }
 
+/// A command that calls MCP tools over HTTP and prints a JSON line for each: `URL TOOL ARGUMENTS …`.
+/// `client` is `rmcp-initialize` or `rmcp-discover` (the official SDK of Rust, in a lifecycle of its),
+/// or an environment in `tests/clients`: the official SDK of TypeScript or Python, or fastmcp.
+pub fn mcp_client(client: &str, arguments: &[&str]) -> Result<Command> {
+    if let Some(lifecycle) = client.strip_prefix("rmcp-") {
+        let own = std::env::current_exe().context("finding this program's own file")?;
+        let agent = own
+            .ancestors()
+            .skip(1)
+            .take(2)
+            .map(|dir| dir.join("acrfence-rmcp-agent"))
+            .find(|file| file.is_file())
+            .context("cargo builds `acrfence-rmcp-agent` beside the tests; it is not there")?;
+        let mut command = plain(agent);
+        command.arg(lifecycle).args(arguments);
+        return Ok(command);
+    }
+    if !client.starts_with("node") {
+        return python(client, "call_tool.py", arguments);
+    }
+    let mut command = plain(find("node")?);
+    command.arg(program("call_tool.mjs"));
+    command.arg(node_packages(client)?).args(arguments);
+    Ok(command)
+}
+
+/// The folder of an environment of Node packages.
+pub fn node_packages(environment: &str) -> Result<PathBuf> {
+    let folder = installed()?.join(environment);
+    ensure!(
+        folder.join("node_modules").is_dir(),
+        "{} is missing: `cargo xtask environment` installs the clients that the tests use",
+        folder.display()
+    );
+    Ok(folder)
+}
+
 /// A command that runs one of the Python programs here that need no packages.
 pub fn bare_python(script: &str, arguments: &[&str]) -> Result<Command> {
     let system = PathBuf::from("/usr/bin/python3");

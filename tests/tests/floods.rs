@@ -51,12 +51,35 @@ fn answer(mut stream: std::net::TcpStream) -> Result<()> {
         }
         got += n as u64;
     }
+    if let Some(mib) = wanted(&text) {
+        return give(stream, mib);
+    }
     let body = format!("took {got}");
     write!(
         stream,
         "HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: {}\r\n\r\n{body}",
         body.len()
     )?;
+    Ok(())
+}
+
+/// How many MiB are asked for: `POST /down/MIB`.
+fn wanted(head: &str) -> Option<u64> {
+    let (_, rest) = head.lines().next()?.split_once(" /down/")?;
+    rest.split(' ').next()?.parse().ok()
+}
+
+/// Writes as fast as it is read.
+fn give(mut stream: std::net::TcpStream, mib: u64) -> Result<()> {
+    write!(
+        stream,
+        "HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: {}\r\n\r\n",
+        mib << 20
+    )?;
+    let zeros = vec![0; 1 << 20];
+    for _ in 0..mib {
+        stream.write_all(&zeros)?;
+    }
     Ok(())
 }
 
@@ -115,10 +138,68 @@ fn a_flood_at_the_limit_of_open_files_leaves_the_others_served() -> Result<()> {
     others_are_served_during_a_flood(&fence, "400")
 }
 
+/// How much is large, in MiB.
+fn large() -> u64 {
+    let full = acrfence_tests::rounds(1) > 1;
+    if full { 2048 } else { 192 }
+}
+
+#[test]
+fn a_large_download_is_passed_on_as_it_comes() -> Result<()> {
+    let mib = large();
+    let fence = Fence::start_with(&[], "")?;
+    let port = service()?;
+    let mut download = plain("curl");
+    download
+        .args(["--silent", "--show-error", "--max-time", "300"])
+        .args(["--data", "x=1", "--output", "/dev/null"])
+        .args(["--write-out", "got %{size_download}\n"])
+        .arg(format!("http://127.0.0.1:{port}/down/{mib}"));
+    let mut large = Running::start("a download", &mut fence.launch("large", &download)?)?;
+    let ended = fence.run("other", &pay(port))?;
+    assert_eq!(ended.stdout, "took 3", "{}", ended.stderr);
+    let got = large.wait_for("got ")?;
+    assert_eq!(got, (mib << 20).to_string());
+    let effects = fence.effects("large")?;
+    assert_eq!(effects.len(), 1, "{effects:?}");
+    assert_eq!(effects[0]["status"], "completed");
+    let peak = peak(&fence)?;
+    println!("a download of {mib} MiB: the daemon had at most {peak} MiB");
+    assert!(peak < BOUND, "{peak} MiB");
+    // It was not kept whole, so it cannot be given again; nor is it asked for again.
+    fence.say(&["restored", "large"])?;
+    let again = fence.run("large", &download)?;
+    assert!(!again.stdout.contains(&got), "{}", again.stdout);
+    assert_eq!(fence.effects("large")?.len(), 1);
+    Ok(())
+}
+
+/// The other side is only read as fast as the agent reads.
+#[test]
+fn a_download_that_nobody_reads_waits_where_it_is() -> Result<()> {
+    let mib = large();
+    let fence = Fence::start_with(&[], "")?;
+    let port = service()?;
+    let arguments = ["127.0.0.1", &port.to_string(), &format!("/down/{mib}")];
+    let lazy = bare_python("lazy.py", &arguments)?;
+    let mut lazy = Running::start("a lazy agent", &mut fence.launch("lazy", &lazy)?)?;
+    lazy.wait_for("began")?;
+    for n in 0..5 {
+        let ended = fence.run(&format!("other{n}"), &pay(port))?;
+        assert_eq!(ended.stdout, "took 3", "{}", ended.stderr);
+    }
+    let waiting = peak(&fence)?;
+    lazy.tell("read on")?;
+    assert_eq!(lazy.wait_for("got ")?, (mib << 20).to_string());
+    let peak = peak(&fence)?;
+    println!("{mib} MiB that nobody read: {waiting} MiB, then at most {peak} MiB");
+    assert!(peak < BOUND, "{peak} MiB");
+    Ok(())
+}
+
 #[test]
 fn a_large_upload_stays_on_disk() -> Result<()> {
-    let full = acrfence_tests::rounds(1) > 1;
-    let mib: u64 = if full { 2048 } else { 192 };
+    let mib = large();
     let fence = Fence::start_with(&[], "")?;
     let port = service()?;
     // A file of nothing but zeros, which takes no room.

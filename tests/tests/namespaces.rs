@@ -3,7 +3,9 @@
 use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use acrfence_tests::client::plain;
+use acrfence_tests::authority::Authority;
+use acrfence_tests::bank::{Bank, order, rewritten_order};
+use acrfence_tests::client::{Client, plain};
 use acrfence_tests::fence::Fence;
 use acrfence_tests::process::{Running, run};
 use anyhow::{Result, ensure};
@@ -169,5 +171,52 @@ fn a_sandbox_without_a_network_is_left_alone() -> Result<()> {
         .cloned()
         .unwrap_or_default();
     assert!(!troubles.iter().any(|t| no_hook(&t)), "{troubles:?}");
+    Ok(())
+}
+
+/// As coding agents sandbox their commands: namespaces for everything but the network.
+#[test]
+fn a_sandbox_that_shares_the_network_is_fenced_as_without_it() -> Result<()> {
+    let authority = Authority::new()?;
+    let bank = Bank::start(&authority)?;
+    let fence = Fence::start(&authority)?;
+    let pay = |body: &str| -> Result<Command> {
+        let curl = Client::Curl.post(&bank.url("/v1/transfers"), body)?;
+        let mut boxed = plain("bwrap");
+        boxed
+            .args(["--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc"])
+            .args(["--unshare-user", "--unshare-pid", "--unshare-ipc"])
+            .args(["--unshare-uts", "--new-session", "--die-with-parent"])
+            .arg(curl.get_program())
+            .args(curl.get_args());
+        Ok(boxed)
+    };
+    let first = Client::Curl.answer(&fence.run("boxed", &pay(&order("alice", 100)?)?)?)?;
+    assert_eq!(first.status, 201, "{}", first.body);
+    fence.say(&["restored", "boxed"])?;
+    let again = fence.run("boxed", &pay(&rewritten_order("alice", 100)?)?)?;
+    assert_eq!(Client::Curl.answer(&again)?, first);
+    assert_eq!(bank.payments(), 1);
+    assert_eq!(fence.effects("boxed")?.len(), 1);
+    Ok(())
+}
+
+/// The sandbox has a loopback interface of its own, and nothing else.
+#[test]
+fn a_sandbox_without_a_network_has_only_itself() -> Result<()> {
+    let fence = Fence::start_with(&[], "")?;
+    let (_service, port) = service("127.0.0.1")?;
+    let script = format!(
+        "bwrap --dev-bind / / --unshare-net --die-with-parent sh -c 'echo works; \
+         curl --silent --max-time 20 --data x=1 http://127.0.0.1:{port}/; \
+         curl --silent --max-time 20 --data x=1 http://10.99.99.99/; echo ended $?'"
+    );
+    let ended = fence.run("alone", &shell(&script))?;
+    assert!(ended.ok(), "{}", ended.stderr);
+    assert!(ended.stdout.starts_with("works\n"), "{}", ended.stdout);
+    assert!(!ended.stdout.contains("ok"), "{}", ended.stdout);
+    for effect in fence.effects("alone")? {
+        assert_eq!(effect["status"], "failed", "{effect}");
+    }
     Ok(())
 }

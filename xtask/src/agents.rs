@@ -78,7 +78,8 @@ enum Installer {
     Npm,
 }
 
-fn install_one(source: &Path, folder: &Path) -> Result<()> {
+/// Installs what the lock in `source` names into `folder`, unless it is there.
+pub fn install_one(source: &Path, folder: &Path) -> Result<()> {
     let (lock, installer) = lock(source).context("nothing pins its versions")?;
     let wanted = fs::read(&lock)?;
     let stamp = folder.join(STAMP);

@@ -39,6 +39,11 @@ pub fn run(options: &Options) -> Result<()> {
     for requirements in requirements()? {
         python_environment(&clients, &requirements)?;
     }
+    for folder in node_environments()? {
+        let name = folder.file_name().context("a folder without a name")?;
+        agents::install_one(&folder, &clients.join(name))
+            .with_context(|| format!("cannot install {}", folder.display()))?;
+    }
     criu::install(&clients)?;
     let all = options.agents.iter().any(|name| name == "all");
     let agents = if all {
@@ -62,9 +67,10 @@ pub fn clients() -> Result<PathBuf> {
 pub const PYTHON: &str = "/usr/bin/python3";
 
 /// A program, what proves that it is good enough, and the Debian package that brings it.
-const PROGRAMS: [(&str, &[&str], &str, &str); 10] = [
+const PROGRAMS: [(&str, &[&str], &str, &str); 12] = [
     ("curl", &["--version"], "HTTP2", "curl"),
     ("node", &["--print", "typeof fetch"], "function", "nodejs"),
+    ("npm", &["--version"], "", "npm"),
     (
         PYTHON,
         &["-c", "import venv, ensurepip; print('complete')"],
@@ -83,6 +89,7 @@ const PROGRAMS: [(&str, &[&str], &str, &str); 10] = [
     ("make", &["--version"], "GNU Make", "make"),
     ("less", &["--version"], "less", "less"),
     ("tmux", &["-V"], "tmux", "tmux"),
+    ("bwrap", &["--version"], "bubblewrap", "bubblewrap"),
 ];
 
 fn debian_packages() -> Result<()> {
@@ -126,19 +133,28 @@ fn debian_packages() -> Result<()> {
 
 /// `tests/clients/*.txt`: one Python environment each.
 fn requirements() -> Result<Vec<PathBuf>> {
+    named_clients(|path| path.extension().is_some_and(|ending| ending == "txt"))
+}
+
+/// `tests/clients/*/package-lock.json`: one folder of Node packages each.
+fn node_environments() -> Result<Vec<PathBuf>> {
+    named_clients(|path| path.join("package-lock.json").is_file())
+}
+
+fn named_clients(wanted: impl Fn(&Path) -> bool) -> Result<Vec<PathBuf>> {
     let folder = workspace().join("tests/clients");
-    let mut files = Vec::new();
+    let mut found = Vec::new();
     for entry in
         fs::read_dir(&folder).with_context(|| format!("cannot read {}", folder.display()))?
     {
         let path = entry?.path();
-        if path.extension().is_some_and(|ending| ending == "txt") {
-            files.push(path);
+        if wanted(&path) {
+            found.push(path);
         }
     }
-    ensure!(!files.is_empty(), "{} names no clients", folder.display());
-    files.sort();
-    Ok(files)
+    ensure!(!found.is_empty(), "{} names no clients", folder.display());
+    found.sort();
+    Ok(found)
 }
 
 /// Builds the environment that `requirements` describes, unless it is there; gives its Python.

@@ -260,6 +260,9 @@ impl Place {
             Ok(Err(error)) => return Err(error),
             Err(_) => {}
         }
+        if let Some(carries) = sniff::stalled(io.ahead()) {
+            return Ok(First::Carries(io, carries));
+        }
         let mut denied = None;
         // Half a request line is not silence.
         if io.ahead().is_empty() {

@@ -343,6 +343,241 @@ async fn smuggling_shapes_are_refused() {
     assert!(hook.fence.calls.lock().is_empty());
 }
 
+/// Shapes that readers are known to differ about, with a second request hidden in each. It may be refused
+/// or taken for one request; the hidden one is never a call, and nothing but a clear shape goes on.
+#[tokio::test]
+async fn nothing_hides_in_a_request() {
+    let (seen, mut heads) = tokio::sync::mpsc::unbounded_channel();
+    let site = Site::raw(move |mut stream| {
+        let seen = seen.clone();
+        async move {
+            let mut bytes = vec![0; 64 * 1024];
+            let mut got = Vec::new();
+            while let Ok(n @ 1..) = stream.read(&mut bytes).await {
+                got.extend_from_slice(&bytes[..n]);
+                if String::from_utf8_lossy(&got).contains("\r\n\r\n") {
+                    site::write(&mut stream, "HTTP/1.1 204 No Content\r\n\r\n").await;
+                    let _ = seen.send(String::from_utf8_lossy(&got).into_owned());
+                    got.clear();
+                }
+            }
+        }
+    })
+    .await;
+    let hook = Hook::to(site.address, Vec::new()).await;
+    let hidden = "GET /hidden HTTP/1.1\r\nHost: b\r\nConnection: close\r\n\r\n";
+    let chunked = "POST /pay HTTP/1.1\r\nHost: b\r\nTransfer-Encoding: chunked\r\n\r\n";
+    let after = |head: &str| format!("{head}{hidden}");
+    let mut accepted = 0;
+    for request in [
+        // Chunks.
+        after(&format!("{chunked}3\r\nabcd\r\n0\r\n\r\n")),
+        after(&format!("{chunked}3\r\nab\r\n0\r\n\r\n")),
+        after(&format!("{chunked}0x3\r\nabc\r\n0\r\n\r\n")),
+        after(&format!("{chunked}+3\r\nabc\r\n0\r\n\r\n")),
+        after(&format!("{chunked}3_0\r\nabc\r\n0\r\n\r\n")),
+        after(&format!("{chunked}3\nabc\n0\n\n")),
+        after(&format!("{chunked}3\rabc\r0\r\r")),
+        after(&format!("{chunked}3;a\nb\r\nabc\r\n0\r\n\r\n")),
+        after(&format!("{chunked}3\r\nabcXX0\r\n\r\n")),
+        after(&format!("{chunked}\r\n3\r\nabc\r\n0\r\n\r\n")),
+        after(&format!("{chunked}10000000000000003\r\nabc\r\n0\r\n\r\n")),
+        after(&format!(
+            "{chunked}3;{}\r\nabc\r\n0\r\n\r\n",
+            "e".repeat(40_000)
+        )),
+        after(&format!("{chunked}0\r\nx: 1\r\n y: 2\r\n\r\n")),
+        after(&format!("{chunked}0\r\nx : 1\r\n\r\n")),
+        // Lengths.
+        after("POST /pay HTTP/1.1\r\nHost: b\r\nContent-Length: \r\n\r\n"),
+        after("POST /pay HTTP/1.1\r\nHost: b\r\nContent-Length: -1\r\n\r\n"),
+        after("POST /pay HTTP/1.1\r\nHost: b\r\nContent-Length: 1 1\r\n\r\n"),
+        after("POST /pay HTTP/1.1\r\nHost: b\r\nContent-Length: 18446744073709551617\r\n\r\n"),
+        after("POST /pay HTTP/1.1\r\nHost: b\r\nContent-Length: \u{664}\r\n\r\n"),
+        after("POST /pay HTTP/1.1\r\nHost: b\r\nContent_Length: 39\r\n\r\n"),
+        after("POST /pay HTTP/1.1\r\nHost: b\r\nX: \rContent-Length: 39\r\n\r\n"),
+        after("POST /pay HTTP/1.1\r\nHost: b\r\n\x0bTransfer-Encoding: chunked\r\n\r\n"),
+        after("POST /pay HTTP/1.1\r\nHost: b\r\nTransfer-Encoding\t: chunked\r\n\r\n"),
+        after("POST /pay HTTP/1.1\r\nHost: b\r\nTransfer-Encoding: \"chunked\"\r\n\r\n"),
+        after("POST /pay HTTP/1.1\r\nHost: b\r\nTransfer-Encoding: identity, chunked\r\n\r\n"),
+        after("POST /pay HTTP/1.1\r\nHost: b\r\nTransfer-Encoding: chunked;q=1\r\n\r\n"),
+        after("POST /pay HTTP/1.1\r\nHost: b\r\nTransfer-Encoding: gzip\r\n\r\n"),
+        // Lines.
+        after("POST  /pay HTTP/1.1\r\nHost: b\r\nContent-Length: 0\r\n\r\n"),
+        after("POST /pay  HTTP/1.1\r\nHost: b\r\nContent-Length: 0\r\n\r\n"),
+        after("POST /pay HTTP/1.1 \r\nHost: b\r\nContent-Length: 0\r\n\r\n"),
+        after("POST /pay HTTP/2.0\r\nHost: b\r\nContent-Length: 0\r\n\r\n"),
+        after("POST /pay HTTP/1.2\r\nHost: b\r\nContent-Length: 0\r\n\r\n"),
+        after("POST /pay http/1.1\r\nHost: b\r\nContent-Length: 0\r\n\r\n"),
+        after("POST /p\ray HTTP/1.1\r\nHost: b\r\nContent-Length: 0\r\n\r\n"),
+        after("POST /pay HTTP/1.1\r\n Host: b\r\nContent-Length: 0\r\n\r\n"),
+        after("POST /pay HTTP/1.1\r\n: b\r\nHost: b\r\nContent-Length: 0\r\n\r\n"),
+        after("POST /pay HTTP/1.1\r\nHost: b\r\nHost: c\r\nContent-Length: 0\r\n\r\n"),
+        after("POST /pay HTTP/1.1\r\nHost: b\0c\r\nContent-Length: 0\r\n\r\n"),
+        after("POST /pay HTTP/1.1\r\nHost: b, c\r\nContent-Length: 0\r\n\r\n"),
+        after("POST /pay HTTP/1.1\r\nHost: b:1:2\r\nContent-Length: 0\r\n\r\n"),
+    ] {
+        let before = hook.fence.http_calls().len();
+        let mut stream = hook.tcp().await;
+        stream.write_all(request.as_bytes()).await.unwrap();
+        let mut answered = Vec::new();
+        let _ = tokio::time::timeout(Duration::from_secs(10), stream.read_to_end(&mut answered))
+            .await
+            .unwrap_or_else(|_| panic!("still open after {request:?}"));
+        let answered = String::from_utf8_lossy(&answered);
+        let calls = hook.fence.http_calls().split_off(before);
+        let short: String = request.chars().take(110).collect();
+        let urls: Vec<&str> = calls.iter().map(|call| call.url.as_str()).collect();
+        println!("{short:?}: {:?} {urls:?}", answered.get(..12));
+        assert!(
+            hook.fence.flows.lock().is_empty(),
+            "{short:?} passed unread"
+        );
+        if urls.is_empty() {
+            assert!(answered.starts_with("HTTP/1.1 4"), "{short:?}: {answered}");
+            assert_eq!(answered.matches("HTTP/1.1").count(), 1, "{answered}");
+            continue;
+        }
+        accepted += 1;
+        // Its length was clear, and what comes after it is a request of its own.
+        assert_eq!(urls, ["http://b/pay", "http://b/hidden"], "{short:?}");
+        assert_eq!(calls[0].body, Body::whole(""), "{short:?}");
+    }
+    // The one with a field that only resembles a length.
+    assert_eq!(accepted, 1);
+    // Only that one was sent, in a shape that has one meaning.
+    let pay = heads.recv().await.unwrap();
+    assert!(pay.starts_with("POST /pay HTTP/1.1\r\n"), "{pay}");
+    assert!(!pay.contains("hidden"), "{pay}");
+    let hidden = heads.recv().await.unwrap();
+    assert!(hidden.starts_with("GET /hidden HTTP/1.1\r\n"), "{hidden}");
+    assert!(heads.try_recv().is_err());
+    // A line may end without a carriage return (RFC 9112 §2.2); it goes on as a line like any other, and so
+    // means the same to whoever reads it next.
+    let before = hook.fence.http_calls().len();
+    let mut stream = hook.tcp().await;
+    let request =
+        "POST /pay HTTP/1.1\r\nHost: b\r\nX: a\nContent-Length: 3\r\nConnection: close\r\n\r\nabc";
+    stream.write_all(request.as_bytes()).await.unwrap();
+    let mut answered = String::new();
+    stream.read_to_string(&mut answered).await.unwrap();
+    assert!(answered.starts_with("HTTP/1.1 204"), "{answered}");
+    let pay = heads.recv().await.unwrap();
+    assert!(pay.contains("\r\nX: a\r\nContent-Length: 3\r\n"), "{pay}");
+    let calls = hook.fence.http_calls().split_off(before);
+    assert_eq!(calls.len(), 1);
+    assert_eq!(calls[0].body, Body::whole("abc"));
+}
+
+/// Reads a request whose body is one byte; false when there is none.
+async fn read_request(stream: &mut tokio::net::TcpStream) -> bool {
+    site::read_head(stream).await;
+    stream.read_u8().await.is_ok()
+}
+
+/// What a server adds to an answer, or says in two ways, is never the answer to the next call.
+#[tokio::test]
+async fn nothing_hides_in_a_response() {
+    let forged = "HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\nforged";
+    for answer in [
+        format!("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok{forged}"),
+        format!("HTTP/1.1 204 No Content\r\n\r\n{forged}"),
+        format!("HTTP/1.1 204 No Content\r\nContent-Length: 2\r\n\r\nok{forged}"),
+        format!(
+            "HTTP/1.1 304 Not Modified\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nok\r\n0\r\n\r\n{forged}"
+        ),
+        format!(
+            "HTTP/1.1 200 OK\r\nContent-Length: 50\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nok\r\n0\r\n\r\n{forged}"
+        ),
+        format!(
+            "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nContent-Length: 2\r\n\r\n2\r\nok\r\n0\r\n\r\n{forged}"
+        ),
+        format!("HTTP/1.1 200 OK\r\nContent-Length: 2\r\nContent-Length: 3\r\n\r\nok{forged}"),
+        format!("HTTP/1.1 200 OK\r\nContent-Length: +2\r\n\r\nok{forged}"),
+        format!("HTTP/1.1 200 OK\r\nContent-Length: 2, 3\r\n\r\nok{forged}"),
+        format!(
+            "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked, identity\r\n\r\n2\r\nok\r\n0\r\n\r\n{forged}"
+        ),
+        format!("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nokXX0\r\n\r\n{forged}"),
+        format!(
+            "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n-2\r\nok\r\n0\r\n\r\n{forged}"
+        ),
+        format!(
+            "HTTP/1.1 200 OK\r\nX: a\r\n Content-Length: 9\r\nContent-Length: 2\r\n\r\nok{forged}"
+        ),
+        format!("HTTP/1.1 101 Switching Protocols\r\n\r\n{forged}"),
+        format!("HTTP/1.1 2000 OK\r\nContent-Length: 2\r\n\r\nok{forged}"),
+        "220 mail.example ESMTP\r\n".to_owned(),
+    ] {
+        let first = std::sync::atomic::AtomicBool::new(true);
+        let odd = answer.clone();
+        let site = Site::raw(move |mut stream| {
+            let odd = first
+                .swap(false, std::sync::atomic::Ordering::Relaxed)
+                .then(|| odd.clone());
+            async move {
+                if let Some(odd) = odd {
+                    read_request(&mut stream).await;
+                    let _ = stream.write_all(odd.as_bytes()).await;
+                }
+                while read_request(&mut stream).await {
+                    let own = b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\ntrue";
+                    let _ = stream.write_all(own).await;
+                }
+            }
+        })
+        .await;
+        let hook = Hook::with(site.address, Vec::new(), |c| {
+            c.limits.response_idle = Duration::from_secs(2);
+        })
+        .await;
+        let mut agent = hook.http1().await;
+        let mut of = async |path| match agent.send(post(path, "1")).await {
+            Ok(response) => {
+                let status = response.status().as_u16();
+                let body = response.into_body().collect().await;
+                let body = body.map(|body| body.to_bytes()).unwrap_or_default();
+                format!("{status} {}", String::from_utf8_lossy(&body))
+            }
+            Err(error) => format!("nothing: {error}"),
+        };
+        let one = of("/one").await;
+        let two = of("/two").await;
+        println!(
+            "{answer:?}: {:?}, {two:?}",
+            one.chars().take(80).collect::<String>()
+        );
+        // Its own answer, or none because the connection ended.
+        assert!(
+            two == "200 true" || two.starts_with("nothing"),
+            "{answer:?}: {one}; {two}"
+        );
+        assert!(!one.starts_with("200 forged"), "{answer:?}: {one}");
+        assert!(!one.starts_with("nothing"), "{answer:?}: {one}");
+    }
+}
+
+/// Node's fetch leaves a method in the case that it was given, and a server may take it for the one in
+/// upper case.
+#[tokio::test]
+async fn a_method_in_lower_case_is_fenced() {
+    let site = Site::plain(bank()).await;
+    let hook = Hook::to(site.address, Vec::new()).await;
+    let mut stream = hook.tcp().await;
+    stream
+        .write_all(
+            b"patch /pay HTTP/1.1\r\nHost: b\r\nConnection: close\r\nContent-Length: 1\r\n\r\n7",
+        )
+        .await
+        .unwrap();
+    let mut seen = String::new();
+    stream.read_to_string(&mut seen).await.unwrap();
+    assert!(seen.ends_with("paid 7"), "{seen}");
+    let calls = hook.fence.http_calls();
+    assert_eq!(calls.len(), 1, "{:?}", hook.fence.flows.lock());
+    assert_eq!(calls[0].method, "patch");
+}
+
 #[tokio::test]
 async fn garbage_ends_the_connection_and_nothing_else() {
     let site = Site::plain(bank()).await;

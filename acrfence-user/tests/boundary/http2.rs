@@ -227,6 +227,39 @@ async fn grpc_is_refused_with_a_status_of_its_own() {
     assert_eq!(site.accepted(), 0);
 }
 
+/// A gRPC server that refuses says so in a head that ends the stream. Clients look for the status there
+/// and nowhere else: with a frame behind it, the head is taken for the beginning of an answer.
+#[tokio::test]
+async fn a_head_that_is_all_there_is_ends_the_stream() {
+    let site = Site::tls(
+        "bank.test",
+        &["h2"],
+        handler(|_| async {
+            Response::builder()
+                .header("content-type", "application/grpc")
+                .header("grpc-status", "5")
+                .header("grpc-message", "no such account")
+                .body(site::full(""))
+                .unwrap()
+        }),
+    )
+    .await;
+    let hook = Hook::to(site.address, site.roots.clone()).await;
+    let agent = hook.https2("bank.test").await;
+    // Once as an effect, once as what is none.
+    hook.fence.say(Say::Forward).say(Say::Pass);
+    for _ in 0..2 {
+        let response = agent.send(grpc(b"x")).await.unwrap();
+        assert_eq!(response.headers()["grpc-status"], "5");
+        assert_eq!(response.headers()["grpc-message"], "no such account");
+        assert!(http_body::Body::is_end_stream(response.body()));
+    }
+    let Ending::Response(Recorded::Http(recorded)) = hook.fence.ending().await else {
+        panic!("no response")
+    };
+    assert!(recorded.headers.iter().any(|h| h.name == "grpc-status"));
+}
+
 #[tokio::test]
 async fn grpc_streams_both_ways_and_is_never_played_back() {
     // Echoes each message as it comes.

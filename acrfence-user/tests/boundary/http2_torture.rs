@@ -3,6 +3,7 @@
 
 use std::time::Duration;
 
+use acrfence_user::words::{Body, Ending, Response as Recorded};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
 use crate::hook::{Hook, Http2, post, text};
@@ -20,6 +21,8 @@ const PING: u8 = 6;
 const GOAWAY: u8 = 7;
 const WINDOW_UPDATE: u8 = 8;
 const CONTINUATION: u8 = 9;
+
+const REFUSED_STREAM: u32 = 7;
 
 const END_STREAM: u8 = 1;
 const END_HEADERS: u8 = 4;
@@ -77,7 +80,7 @@ enum Answer {
     Gone(Option<u32>),
     /// RST_STREAM with this code.
     Reset(u32),
-    /// A response, which can only be an error.
+    /// A response.
     Response,
 }
 
@@ -294,7 +297,14 @@ async fn frames_that_nobody_may_send_are_no_calls_and_harm_nobody() {
             .unwrap();
         let answered = tokio::time::timeout(Duration::from_secs(10), answer(&mut stream)).await;
         println!("{what}: {answered:?}");
-        assert!(answered.is_ok(), "{what}: no answer");
+        // An error of the stream or of the connection, never an answer. Which code of several that fit is
+        // the library's choice.
+        let refused = match answered {
+            Ok(Answer::Gone(code)) => code != Some(0),
+            Ok(Answer::Reset(code)) => code != 0,
+            Ok(Answer::Response) | Err(_) => false,
+        };
+        assert!(refused, "{what}: {answered:?}");
         let calls = hook.fence.http_calls();
         assert!(calls.is_empty(), "{what} became a call: {calls:?}");
     }
@@ -328,26 +338,167 @@ async fn floods_of_frames_are_cut_off() {
         ("fields without end", [begun, more.repeat(20_000)].concat()),
         ("begun and reset", resets),
     ] {
-        let stream = hook.tcp().await;
-        let (mut read, mut write) = stream.into_split();
-        let settings = frame(SETTINGS, 0, 0, &[]);
-        let bytes = [PREFACE, &settings, &bytes].concat();
-        let writing = tokio::spawn(async move {
-            // Fails when the other side has had enough.
-            let _ = write.write_all(&bytes).await;
-            write
-        });
-        let mut seen = Vec::new();
-        let ended =
-            tokio::time::timeout(Duration::from_secs(30), read.read_to_end(&mut seen)).await;
-        assert!(ended.is_ok(), "{what}: the connection stays open");
-        drop(writing.await);
+        println!("{what}");
+        ends(&hook, bytes).await;
         assert!(hook.fence.http_calls().is_empty(), "{what}");
     }
     assert_eq!(site.accepted(), 0);
     let agent = Http2::over(hook.tcp().await).await;
     let response = agent.send(post("http://bank.test/pay", "1")).await.unwrap();
     assert_eq!(text(response).await, "paid 1");
+}
+
+/// Writes all of it, also when the other side has had enough; whoever reads hears how that ended.
+async fn ends(hook: &Hook, bytes: Vec<u8>) -> Vec<u8> {
+    let (mut read, mut write) = hook.tcp().await.into_split();
+    let settings = frame(SETTINGS, 0, 0, &[]);
+    let bytes = [PREFACE, &settings, &bytes].concat();
+    let writing = tokio::spawn(async move {
+        let _ = write.write_all(&bytes).await;
+        write
+    });
+    let mut seen = Vec::new();
+    let _ = tokio::time::timeout(Duration::from_secs(30), read.read_to_end(&mut seen))
+        .await
+        .expect("the connection stays open");
+    drop(writing.await);
+    seen
+}
+
+/// Whole requests that are taken back at once: what of them became a call is settled as every call is,
+/// and the connection does not live on.
+#[tokio::test]
+async fn whole_requests_that_are_reset_at_once_are_cut_off() {
+    let site = Site::plain(bank()).await;
+    let hook = Hook::to(site.address, Vec::new()).await;
+    let mut bytes = Vec::new();
+    for n in 0..20_000 {
+        let stream = 2 * n + 1;
+        bytes.extend(frame(
+            HEADERS,
+            END_HEADERS | END_STREAM,
+            stream,
+            &fields(&REQUEST),
+        ));
+        bytes.extend(frame(RST_STREAM, 0, stream, &[0, 0, 0, 8]));
+    }
+    ends(&hook, bytes).await;
+    let calls = hook.fence.http_calls().len();
+    println!("{calls} calls, {} requests", site.requests());
+    assert!(calls < 1000, "{calls}");
+    let agent = Http2::over(hook.tcp().await).await;
+    let response = agent.send(post("http://bank.test/pay", "1")).await.unwrap();
+    assert_eq!(text(response).await, "paid 1");
+}
+
+/// More requests at once than are allowed are refused, one by one, with the code that says that nothing
+/// was done; the others are served.
+#[tokio::test]
+async fn more_streams_than_allowed_are_refused() {
+    let site = Site::plain(bank()).await;
+    let hook = Hook::with(site.address, Vec::new(), |c| c.limits.streams = 4).await;
+    hook.fence.close();
+    let mut stream = hook.tcp().await;
+    let settings = frame(SETTINGS, 0, 0, &[]);
+    let mut bytes = [PREFACE, &settings].concat();
+    for n in 0..6 {
+        let kind = END_HEADERS | END_STREAM;
+        bytes.extend(frame(HEADERS, kind, 2 * n + 1, &fields(&REQUEST)));
+    }
+    stream.write_all(&bytes).await.unwrap();
+    for _ in 0..2 {
+        assert_eq!(answer(&mut stream).await, Answer::Reset(REFUSED_STREAM));
+    }
+    hook.fence.open();
+    for _ in 0..4 {
+        assert_eq!(answer(&mut stream).await, Answer::Response);
+    }
+    assert_eq!(hook.fence.http_calls().len(), 4);
+}
+
+/// A few bytes that stand for megabytes of fields: a long one is put into HPACK's table once and then
+/// named by its number.
+#[tokio::test]
+async fn fields_that_unpack_beyond_the_limit_are_refused() {
+    let site = Site::plain(bank()).await;
+    let hook = Hook::to(site.address, Vec::new()).await;
+    let mut stream = hook.tcp().await;
+    let settings = frame(SETTINGS, 0, 0, &[]);
+    let mut block = fields(&REQUEST);
+    // A literal with indexing: name `x`, and a value of 3000 bytes (2873 + 127 in HPACK's number).
+    block.extend([0x40, 1, b'x', 0x7f, 0xb9, 0x16]);
+    block.extend([b'a'; 3000]);
+    // The newest entry of the table is number 62.
+    block.extend([0x80 | 62; 12_000]);
+    let bomb = frame(HEADERS, END_HEADERS | END_STREAM, 1, &block);
+    stream
+        .write_all(&[PREFACE, &settings, &bomb].concat())
+        .await
+        .unwrap();
+    let answered = tokio::time::timeout(Duration::from_secs(10), answer(&mut stream)).await;
+    println!("fields that unpack to 36 MB: {answered:?}");
+    assert!(answered.is_ok(), "no answer");
+    assert!(hook.fence.http_calls().is_empty());
+    assert_eq!(site.accepted(), 0);
+    let agent = Http2::over(hook.tcp().await).await;
+    let response = agent.send(post("http://bank.test/pay", "1")).await.unwrap();
+    assert_eq!(text(response).await, "paid 1");
+}
+
+/// Frames that each want an answer, from somebody who reads none: they wait where they are.
+#[tokio::test]
+async fn answers_that_nobody_reads_do_not_pile_up() {
+    let site = Site::plain(bank()).await;
+    let hook = Hook::to(site.address, Vec::new()).await;
+    for (what, one) in [
+        ("PING", frame(PING, 0, 0, &[7; 8])),
+        ("SETTINGS", frame(SETTINGS, 0, 0, &[0, 3, 0, 0, 0, 9])),
+    ] {
+        let mut stream = hook.tcp().await;
+        let settings = frame(SETTINGS, 0, 0, &[]);
+        stream
+            .write_all(&[PREFACE, &settings].concat())
+            .await
+            .unwrap();
+        let many = one.repeat(4096);
+        let mut written = 0_usize;
+        // Until the kernel's buffers are full, both ways. Who takes 64 MiB of them keeps the answers.
+        let stuck = loop {
+            let next = tokio::time::timeout(Duration::from_secs(2), stream.write_all(&many));
+            match next.await {
+                Err(_) => break true,
+                Ok(Err(_)) => break true,
+                Ok(Ok(())) => written += many.len(),
+            }
+            if written > 64 << 20 {
+                break false;
+            }
+        };
+        println!("{what}: {} MiB were taken", written >> 20);
+        assert!(stuck, "{what}: {written} bytes were taken");
+    }
+    let agent = Http2::over(hook.tcp().await).await;
+    let response = agent.send(post("http://bank.test/pay", "1")).await.unwrap();
+    assert_eq!(text(response).await, "paid 1");
+}
+
+/// An agent that leaves no room for the answer has made its call all the same.
+#[tokio::test]
+async fn an_agent_that_opens_no_window_loses_no_outcome() {
+    let site = Site::plain(bank()).await;
+    let hook = Hook::to(site.address, Vec::new()).await;
+    let mut stream = hook.tcp().await;
+    let no_room = frame(SETTINGS, 0, 0, &[0, 4, 0, 0, 0, 0]);
+    let whole = frame(HEADERS, END_HEADERS | END_STREAM, 1, &fields(&REQUEST));
+    stream
+        .write_all(&[PREFACE, &no_room, &whole].concat())
+        .await
+        .unwrap();
+    assert_eq!(answer(&mut stream).await, Answer::Response);
+    let Ending::Response(Recorded::Http(recorded)) = hook.fence.ending().await else {
+        panic!("no outcome");
+    };
+    assert_eq!(recorded.body, Body::whole("paid "));
 }
 
 /// The HTTP/2 library takes these for trailers without fields. That is no harm as long as what was

@@ -366,6 +366,10 @@ pub(super) fn is_transport(name: &str) -> bool {
         "x-client-data",
         "accept",
         "max-forwards",
+        // What is left of the caller's patience, and what its library can unpack.
+        "grpc-timeout",
+        "grpc-accept-encoding",
+        "grpc-previous-rpc-attempts",
     ];
     const PREFIXES: &[&str] = &[
         "sec-",

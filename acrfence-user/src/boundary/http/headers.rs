@@ -59,6 +59,8 @@ pub(crate) fn back(headers: &HeaderMap) -> HeaderMap {
             // It would lead the agent around the boundary.
             ALT_SVC => true,
             CONNECTION | TRANSFER_ENCODING | UPGRADE => true,
+            // Chunks say where the body ends, and a length beside them lies (RFC 9112 §6.3).
+            CONTENT_LENGTH => headers.contains_key(TRANSFER_ENCODING),
             _ => is_hop_by_hop(name) || nominated.contains(name),
         };
         if !ends_here {

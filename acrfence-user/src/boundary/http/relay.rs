@@ -137,7 +137,9 @@ pub(crate) async fn pass(
     let mut trailers = HeaderMap::new();
     let mut held = Held::new(holds, &head, declared, &reading, memory.share());
     let mut complete = declared == Some(0);
-    if !held.whole {
+    // A head that is all there is goes in one piece with its end: gRPC looks for its status there, and
+    // takes a head that something follows for the beginning of an answer.
+    if !held.whole && !inflow.is_end() {
         outlet.open();
     }
 

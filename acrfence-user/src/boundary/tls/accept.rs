@@ -121,7 +121,8 @@ pub(crate) fn diagnose(error: &io::Error) -> (TroubleKind, String) {
         )) => (
             TroubleKind::CaNotTrusted,
             format!(
-                "the agent does not trust the ACRFence CA (it sent {alert:?}): start it with `acrfence run`, or run \
+                "the agent does not trust the ACRFence CA (it sent {alert:?}): if it has been running since before \
+                 `acrfence ca rotate`, start it again; otherwise start it with `acrfence run`, or run \
                  `acrfence ca install` and restart it; if it trusts the CA and still refuses, it pins its server's \
                  certificate, and only `pass_through` in the policy lets it work (not fenced)"
             ),
