@@ -72,7 +72,7 @@ struct Transfer {
 
 #[derive(Deserialize, JsonSchema)]
 #[schemars(crate = "rmcp::schemars")]
-struct FindTransfer {
+struct LookUp {
     /// The `ref` of the transfer.
     r#ref: String,
 }
@@ -117,10 +117,7 @@ impl BankTools {
         description = "Tells whether a transfer was booked.",
         annotations(read_only_hint = true)
     )]
-    fn find_transfer(
-        &self,
-        Parameters(wish): Parameters<FindTransfer>,
-    ) -> Result<CallToolResult, ErrorData> {
+    fn look_up(&self, Parameters(wish): Parameters<LookUp>) -> Result<CallToolResult, ErrorData> {
         let booked = self.books.booked(&wish.r#ref).map_err(internal)?;
         Ok(CallToolResult::structured(
             json!({"found": booked.is_some(), "transfer": booked}),

@@ -148,7 +148,7 @@ hold_timeout = "1s"
 match = { tool = "transfer" }
 as = "effect"
 [rule.in_doubt.query]
-tool = "find_transfer"
+tool = "look_up"
 arguments = { ref = "{argument:/ref}" }
 happened = { json = "/found", is = "true" }
 did_not_happen = { json = "/found", is = "false" }
