@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::sync::{Arc, OnceLock, Weak};
 
-use super::kernel::{Claimed, LifeIndex};
+use super::kernel::{Claimed, LifeIndex, ProcessFacts};
 use super::service::Daemon;
 use crate::boundary::{Caller, Callers};
 use crate::words::{Origin, ProcessIdentity};
@@ -44,11 +44,17 @@ impl Daemon {
         })
     }
 
+    /// What is known of a process, without the secrets among its arguments.
+    pub(super) fn facts(&self, process: ProcessIdentity) -> ProcessFacts {
+        let mut facts = self.kernel.facts(process);
+        self.pipeline.take_secrets_off(&mut facts.argv);
+        facts
+    }
+
     /// What is known of a process of an agent; none where it belongs to none.
     pub(super) fn origin(&self, process: ProcessIdentity, life: LifeIndex) -> Option<Origin> {
         let (agent, incarnation) = self.agent_of(life)?;
-        let mut facts = self.kernel.facts(process);
-        self.pipeline.take_secrets_off(&mut facts.argv);
+        let facts = self.facts(process);
         Some(Origin {
             agent,
             incarnation,

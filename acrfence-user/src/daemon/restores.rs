@@ -318,7 +318,7 @@ impl Daemon {
         let same = before.filter(|before| before.root.tgid == one.pid);
         let facts = match &same {
             Some(_) => ProcessFacts::default(),
-            None => self.kernel.facts(one.process),
+            None => self.facts(one.process),
         };
         let began = self
             .pipeline
