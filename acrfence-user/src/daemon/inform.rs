@@ -12,10 +12,9 @@ use bytes::Bytes;
 use parking_lot::Mutex;
 
 use super::evidence;
-use super::nesting;
 use super::pipeline::{Pipeline, Place};
 use super::talks::Asking;
-use crate::effect::{EffectFilter, LogError};
+use crate::effect::LogError;
 use crate::lineage::conversation::{Exchange, append_words};
 use crate::policy::Mode;
 use crate::words::{
@@ -24,8 +23,6 @@ use crate::words::{
 
 /// Most effects that a note names.
 const MOST_NAMED: usize = 20;
-/// Most rows of a thread that are looked through.
-const MOST_ROWS: usize = 1000;
 /// Most characters of what a call said.
 const MOST_SAID: usize = 300;
 
@@ -82,7 +79,8 @@ impl Pipeline {
                 return None;
             }
         };
-        let Some(longer) = append_words(asking.format, body, &words) else {
+        let longer = tokio::task::block_in_place(|| append_words(asking.format, body, &words));
+        let Some(longer) = longer else {
             tracing::info!(agent = %agent, "its model is told nothing: a note cannot be put behind this request");
             return None;
         };
@@ -126,20 +124,8 @@ impl Pipeline {
                 .collect::<Vec<_>>()
         });
         for (thread, branch) in branches {
-            let filter = EffectFilter {
-                thread: Some(thread),
-                limit: Some(MOST_ROWS),
-                ..Default::default()
-            };
-            let rows = self.log().effects(&filter)?.items;
-            self.with_lineage(|lineage| {
-                let is_fenced = |row: &&crate::effect::EffectRow| {
-                    row.parent.is_none()
-                        && row.status != Status::Failed
-                        && nesting::is_fenced(lineage, branch, row)
-                };
-                fenced.extend(rows.iter().filter(is_fenced).map(|row| row.id));
-            });
+            let rows = self.fenced_rows(thread, branch)?.into_iter();
+            fenced.extend(rows.filter(|row| row.parent.is_none()).map(|row| row.id));
         }
         fenced.sort_unstable();
         let (left_out, named) = fenced.split_at(fenced.len().saturating_sub(MOST_NAMED));

@@ -26,8 +26,8 @@ use crate::effect::{EffectFilter, EffectRow, LogError};
 use crate::fence::{Decision, asks_for_input, status_of};
 use crate::lineage::{Executed, Fenced, Lineage};
 use crate::words::{
-    AgentName, BranchId, Effect, EffectId, Ending, ProcessIdentity, RefusalCode, Status, Timestamp,
-    ToolCall, ToolKey,
+    AgentName, BranchId, Effect, EffectId, Ending, ProcessIdentity, RefusalCode, Status, ThreadId,
+    Timestamp, ToolCall, ToolKey,
 };
 
 /// Tells the process that started a process; none where that is not known, or is no agent's.
@@ -425,6 +425,26 @@ pub(super) fn with_outer(
         found.get_or_insert((fenced, effect.status));
     }
     Ok(if stands_alone { alone } else { found })
+}
+
+impl Pipeline {
+    /// The effects of a thread that a branch is fenced against, of the newest thousand, newest first.
+    pub(super) fn fenced_rows(
+        &self,
+        thread: ThreadId,
+        branch: BranchId,
+    ) -> Result<Vec<EffectRow>, LogError> {
+        let filter = EffectFilter {
+            thread: Some(thread),
+            limit: Some(1000),
+            ..Default::default()
+        };
+        let mut rows = self.log().effects(&filter)?.items;
+        self.with_lineage(|lineage| {
+            rows.retain(|row| row.status != Status::Failed && is_fenced(lineage, branch, row));
+        });
+        Ok(rows)
+    }
 }
 
 /// Whether the branch is fenced against an effect in a list: by itself, or by its outer effects.

@@ -651,19 +651,8 @@ impl Daemon {
     fn opened(&self, agent: AgentName, branches: &[Branch]) -> Result<Opened, ApiError> {
         let mut fenced = 0;
         for branch in branches {
-            let filter = EffectFilter {
-                thread: Some(branch.thread),
-                limit: Some(1000),
-                ..Default::default()
-            };
-            let rows = self.pipeline.log().effects(&filter).map_err(log_error)?;
-            let is_fenced = |lineage: &Lineage, row: &EffectRow| {
-                row.status != EffectStatus::Failed && nesting::is_fenced(lineage, branch.id, row)
-            };
-            fenced += self.pipeline.with_lineage(|lineage| {
-                let rows = rows.items.iter();
-                rows.filter(|row| is_fenced(lineage, row)).count()
-            });
+            let rows = self.pipeline.fenced_rows(branch.thread, branch.id);
+            fenced += rows.map_err(log_error)?.len();
         }
         let first = branches.first().ok_or_else(|| {
             error(

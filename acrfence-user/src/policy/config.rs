@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::opaque::AfterRestore;
 use super::places::{Table, place};
-use super::rule::{Rule, glob};
+use super::rule::{Rule, any_fits};
 use super::units::{Duration, Size};
 use crate::analyzer::LlmSettings;
 use crate::boundary::process::commands;
@@ -246,13 +246,6 @@ impl Redact {
     }
 }
 
-fn any_fits(patterns: &[String], name: &str) -> bool {
-    let name = name.to_ascii_lowercase();
-    patterns
-        .iter()
-        .any(|pattern| glob(pattern.to_ascii_lowercase().as_bytes(), name.as_bytes()))
-}
-
 impl Default for FencePolicy {
     fn default() -> Self {
         Self {
@@ -382,11 +375,7 @@ impl Config {
 
     /// Whether TLS for this host is passed on unopened.
     pub fn passes_through(&self, host: &str) -> bool {
-        let host = host.to_ascii_lowercase();
-        self.boundary
-            .pass_through
-            .iter()
-            .any(|pattern| glob(pattern.to_ascii_lowercase().as_bytes(), host.as_bytes()))
+        any_fits(&self.boundary.pass_through, host)
     }
 
     /// Reads a text. The error is a message with line and column.

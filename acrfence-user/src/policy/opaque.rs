@@ -3,7 +3,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::rule::glob;
+use super::rule::{any_fits, glob};
 use crate::words::OpaqueClass;
 
 /// What a restored agent may do until somebody forks it.
@@ -61,10 +61,7 @@ pub struct OpaqueTo<'a> {
 impl AfterRestore {
     /// Whether the model at this host is told what was done already.
     pub fn informs(&self, host: &str) -> bool {
-        let host = host.to_ascii_lowercase();
-        self.inform
-            .iter()
-            .any(|pattern| glob(pattern.to_ascii_lowercase().as_bytes(), host.as_bytes()))
+        any_fits(&self.inform, host)
     }
 
     /// Whether `inform` can be obeyed.

@@ -138,6 +138,14 @@ fn fits_ignoring_case(pattern: &Option<String>, value: Option<&str>) -> bool {
     })
 }
 
+/// Whether a name fits any of the patterns, whatever the case of either.
+pub(super) fn any_fits(patterns: &[String], name: &str) -> bool {
+    let name = name.to_ascii_lowercase();
+    patterns
+        .iter()
+        .any(|pattern| glob(pattern.to_ascii_lowercase().as_bytes(), name.as_bytes()))
+}
+
 /// Whether `text` matches `pattern`, where `*` is any run of bytes. Linear in the text for each star,
 /// never exponential.
 pub(super) fn glob(pattern: &[u8], text: &[u8]) -> bool {
