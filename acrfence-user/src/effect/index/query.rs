@@ -1,8 +1,9 @@
 //! Pages of effects.
 //!
 //! The most telling property of a filter is walked; what the lists of the other properties do not
-//! have in the same block is left out; what is left is checked on the row. One call looks at a bounded number of rows, so a page may be short (even
-//! empty) and still have a next one.
+//! have in the same block is left out; what is left is checked on the row. One call looks at a bounded
+//! number of rows and reads a bounded part of the lists, so a page may be short (even empty) and still
+//! have a next one.
 
 use std::collections::HashSet;
 use std::ops::{Bound, ControlFlow};
@@ -22,6 +23,8 @@ pub const PAGE: usize = 50;
 pub const PAGE_MAX: usize = 1000;
 /// Rows looked at for one page at most.
 const LOOKED_AT: usize = 4096;
+/// Positions read from the lists for one page at most, roughly: a whole step is taken before it counts.
+const READ: usize = if cfg!(test) { 8 } else { 16_384 };
 /// Tools whose key contains a text are walked side by side up to this number.
 const TOOLS: usize = 32;
 /// The low bits of the last position of a block.
@@ -45,7 +48,17 @@ impl Index {
         let mut looked = 0;
         let mut read = 0;
         let mut last = None;
-        while let Some(id) = walk.next(self)? {
+        loop {
+            let id = match walk.next(self)? {
+                Step::At(id) => id,
+                Step::Paused(at) => {
+                    return Ok(Page {
+                        items,
+                        next: Some(at),
+                    });
+                }
+                Step::End => return Ok(Page { items, next: None }),
+            };
             if items.len() == limit || looked >= LOOKED_AT || read >= read_max {
                 return Ok(Page { items, next: last });
             }
@@ -70,7 +83,6 @@ impl Index {
             }
             items.push(row.shown);
         }
-        Ok(Page { items, next: None })
     }
 
     /// The walk over candidates for a page, in the order of the page.
@@ -96,6 +108,7 @@ impl Index {
         // The list by status is not packed, so it can drive, and not be looked into.
         lists.retain(|any| any.iter().all(|prefix| pack::is_packed(prefix)));
         let others = Arc::new(lists);
+        let share = READ / driving.len().max(1);
         Ok(Walk {
             streams: driving
                 .into_iter()
@@ -106,6 +119,7 @@ impl Index {
                     high,
                     buffer: Vec::new(),
                     done: false,
+                    left: share,
                 })
                 .collect(),
             reverse: !filter.oldest_first,
@@ -206,6 +220,16 @@ struct Walk {
     reverse: bool,
 }
 
+/// What a walk comes to.
+enum Step {
+    /// A position to look at.
+    At(Seq),
+    /// Enough was read for one page. All up to here (in the order of the page) was looked at.
+    Paused(Seq),
+    /// Nothing more.
+    End,
+}
+
 /// Prefixes of lists.
 type AnyOf = Vec<Vec<u8>>;
 
@@ -218,24 +242,49 @@ struct Stream {
     /// Positions that were read ahead, the next one last.
     buffer: Vec<Seq>,
     done: bool,
+    /// Positions that may still be read.
+    left: usize,
 }
 
 impl Walk {
-    fn next(&mut self, index: &Index) -> Result<Option<Seq>, LogError> {
+    fn next(&mut self, index: &Index) -> Result<Step, LogError> {
+        let reverse = self.reverse;
+        let nearest = |a: Seq, b: Seq| if reverse { a.max(b) } else { a.min(b) };
         let mut best: Option<Seq> = None;
+        // The first position that nobody looked at, of the streams that read enough for one page.
+        let mut unread: Option<Seq> = None;
+        // Each reads a step at least, so every page gets on.
         for stream in &mut self.streams {
-            stream.fill(index, self.reverse)?;
-            if let Some(head) = stream.buffer.last() {
-                let nearer = best.is_none_or(|b| if self.reverse { *head > b } else { *head < b });
-                if nearer {
-                    best = Some(*head);
-                }
+            if !stream.fill(index, reverse)? {
+                let next = if reverse { stream.high } else { stream.low };
+                unread = Some(unread.map_or(next, |other| nearest(other, next)));
+            }
+            if let Some(&head) = stream.buffer.last() {
+                best = Some(best.map_or(head, |other| nearest(other, head)));
             }
         }
-        for stream in &mut self.streams {
-            stream.buffer.pop_if(|head| Some(*head) == best);
+        match (best, unread) {
+            (None, Some(unread)) => Ok(self.paused_before(unread)),
+            // It may be in a list that was not read so far.
+            (Some(best), Some(unread)) if nearest(best, unread) == unread => {
+                Ok(self.paused_before(unread))
+            }
+            (Some(best), _) => {
+                for stream in &mut self.streams {
+                    stream.buffer.pop_if(|head| *head == best);
+                }
+                Ok(Step::At(best))
+            }
+            (None, None) => Ok(Step::End),
         }
-        Ok(best)
+    }
+
+    fn paused_before(&self, unread: Seq) -> Step {
+        Step::Paused(Seq(if self.reverse {
+            unread.0.saturating_add(1)
+        } else {
+            unread.0.saturating_sub(1)
+        }))
     }
 
     /// Goes on behind `last`.
@@ -256,10 +305,15 @@ impl Walk {
 }
 
 impl Stream {
-    /// Reads ahead until there is something to give, or nothing more.
-    fn fill(&mut self, index: &Index, reverse: bool) -> Result<(), LogError> {
+    /// Reads ahead until there is something to give, or nothing more. False when what may be read for
+    /// one page ran out first.
+    fn fill(&mut self, index: &Index, reverse: bool) -> Result<bool, LogError> {
         while self.buffer.is_empty() && !self.done {
+            if self.left == 0 {
+                return Ok(false);
+            }
             let mut read = self.read_ahead(index, reverse)?;
+            self.left = self.left.saturating_sub(read.len());
             match (read.last(), reverse) {
                 (Some(last), true) => match last.0.checked_sub(1) {
                     Some(high) => self.high = Seq(high),
@@ -275,11 +329,12 @@ impl Stream {
             read.reverse();
             self.buffer = read;
         }
-        Ok(())
+        Ok(true)
     }
 
     fn read_ahead(&mut self, index: &Index, reverse: bool) -> Result<Vec<Seq>, LogError> {
-        const AHEAD: usize = 128;
+        // Few in tests, so that lists are walked in steps.
+        const AHEAD: usize = if cfg!(test) { 4 } else { 128 };
         // The list by status has a key for each effect, the others one for each block.
         let packed = pack::is_packed(&self.prefix);
         let end = |seq: Seq| {

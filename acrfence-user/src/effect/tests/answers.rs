@@ -241,3 +241,51 @@ proptest! {
         same_answers(&store, &model, &filters);
     }
 }
+
+/// One agent's few effects lie far apart among another's, so that most of what is read for a page does
+/// not fit, and differently many of each tool.
+#[test]
+fn a_page_stops_reading_and_the_next_one_goes_on_where_it_stopped() {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .build()
+        .unwrap();
+    let dir = tempfile::tempdir().unwrap();
+    let (store, model) = (open(&small(dir.path())), Model::new());
+    for n in 0..240_u64 {
+        // Agent 1 has every 17th; else agent 0, whose tools come in runs.
+        let kind = if n % 17 == 0 {
+            [1, 4, 7, 10][(n / 17 % 4) as usize]
+        } else {
+            [0, 3, 6, 9][(n / 60) as usize]
+        };
+        let event = samples::prepared(kind, n, "text");
+        let seq = runtime.block_on(store.append(event.clone())).unwrap();
+        assert_eq!(seq, model.push(event));
+    }
+    let mut empty = 0;
+    for oldest_first in [false, true] {
+        for tool in ["tool-", "-1"] {
+            let filter = EffectFilter {
+                agent: Some(samples::agent(1)),
+                tool: Some(tool.to_owned()),
+                oldest_first,
+                ..EffectFilter::default()
+            };
+            let wanted = model.effects(&filter).unwrap().items;
+            let mut asked = filter.clone();
+            let mut got = Vec::new();
+            loop {
+                let page = store.effects(&asked).unwrap();
+                empty += usize::from(page.items.is_empty());
+                got.extend(page.items);
+                assert_ne!(page.next, asked.after, "it does not get on: {filter:?}");
+                asked.after = page.next;
+                if page.next.is_none() {
+                    break;
+                }
+            }
+            assert_eq!(got, wanted, "{filter:?}");
+        }
+    }
+    assert!(empty > 0, "every page was full");
+}
