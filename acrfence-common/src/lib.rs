@@ -11,8 +11,8 @@ mod layout;
 mod table;
 
 pub use event::{
-    ConnectEvent, EventHeader, EventKind, ExecEvent, ExecFlags, ExecHead, ExitEvent, ForkEvent,
-    LargeExec, RestoreEvent, SmallExec, WriteEvent,
+    BRIEF_NS, ConnectEvent, EventHeader, EventKind, ExecEvent, ExecFlags, ExecHead, ExitEvent,
+    ForkEvent, LargeExec, RestoreEvent, SmallExec, WriteEvent,
 };
 pub use gate::{GateConfig, GateEntry, GateEvent, GateOutcome, GateWhy, ProgramName};
 pub use layout::Layout;

@@ -16,7 +16,7 @@ use aya_log_ebpf::{debug, warn};
 
 use crate::account;
 use crate::kernel;
-use crate::maps::{EVENTS, LISTENERS, PASSES, SOCKETS, config};
+use crate::maps::{EVENTS, LISTENERS, LOUDLY, PASSES, SOCKETS, config};
 
 /// IPv4 `connect`.
 #[cgroup_sock_addr(connect4)]
@@ -284,7 +284,7 @@ fn report(
         protocol,
         zero: 0,
     });
-    entry.submit(0);
+    entry.submit(LOUDLY);
     account::submitted(Sort::Connect);
     verdict
 }

@@ -16,7 +16,7 @@ use aya_ebpf::programs::BtfTracePointContext;
 
 use crate::account;
 use crate::kernel::{self, Task, pointer, read, read_user};
-use crate::maps::{EVENTS, offset};
+use crate::maps::{EVENTS, LOUDLY, offset};
 
 /// `sched_process_exec(task, old_pid, bprm)`: the new program is in place and has not run yet.
 #[btf_tracepoint(function = "sched_process_exec")]
@@ -112,7 +112,7 @@ fn fill<const ARGS: usize, const ENV: usize>(
             flags,
         });
     }
-    entry.submit(0);
+    entry.submit(LOUDLY);
     Ok(())
 }
 

@@ -71,10 +71,16 @@ pub fn unserved() {
     }
 }
 
-/// A tracked process has ended.
+/// A tracked process has ended. Tells whether somebody may wait for it: it is a command whose outcome
+/// is to be recorded, or a server.
 #[inline(always)]
-pub fn ended(tgid: u32) {
+pub fn ended(tgid: u32) -> bool {
+    // SAFETY: the value is copied.
+    let Some(entry) = (unsafe { GATES.get(tgid) }).copied() else {
+        return false;
+    };
     let _ = GATES.remove(tgid);
+    (entry.why | entry.done) & !GateWhy::ENVIRONMENT != 0
 }
 
 /// What the running process went through the gate for already, in a program before this one.

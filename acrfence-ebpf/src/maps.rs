@@ -5,6 +5,7 @@ use acrfence_common::{
     Layout, Listener, Parentage, ProgramName, Restorable, SocketRecord, Sort, Tracked, Traffic,
     TrafficKey,
 };
+use aya_ebpf::bindings::{BPF_RB_FORCE_WAKEUP, BPF_RB_NO_WAKEUP};
 use aya_ebpf::macros::map;
 use aya_ebpf::maps::{Array, HashMap, LruHashMap, PerCpuArray, RingBuf};
 
@@ -72,6 +73,13 @@ macro_rules! offset {
     };
 }
 pub(crate) use offset;
+
+/// How a record is submitted that its reader is to see at once. Said each time: by itself the kernel wakes
+/// nobody who has a quiet record before it to read.
+pub const LOUDLY: u64 = BPF_RB_FORCE_WAKEUP as u64;
+/// And one that can wait until the reader comes back, see [`acrfence_common::BRIEF_NS`], or somebody
+/// empties the ring for a look-up.
+pub const QUIETLY: u64 = BPF_RB_NO_WAKEUP as u64;
 
 /// Every record for user space. The size is set at load.
 #[map]

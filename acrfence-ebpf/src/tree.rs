@@ -4,8 +4,8 @@
 use core::ffi::c_void;
 
 use acrfence_common::{
-    DropReason, EXEMPT, EventHeader, EventKind, ExitEvent, ForkEvent, Parentage, RESTORED,
-    Restorable, SnapshotRow, Sort, Tracked,
+    BRIEF_NS, DropReason, EXEMPT, EventHeader, EventKind, ExitEvent, ForkEvent, Parentage,
+    RESTORED, Restorable, SnapshotRow, Sort, Tracked,
 };
 use aya_ebpf::bindings::BPF_NOEXIST;
 use aya_ebpf::helpers::generated::bpf_seq_write;
@@ -16,7 +16,7 @@ use aya_log_ebpf::warn;
 use crate::account;
 use crate::gate;
 use crate::kernel::{self, Task, current_tgid, current_tid, pointer, process_start, read};
-use crate::maps::{CONFIG, EVENTS, PARENTS, RESTORABLE, TRACKED, config, offset};
+use crate::maps::{CONFIG, EVENTS, LOUDLY, PARENTS, QUIETLY, RESTORABLE, TRACKED, config, offset};
 
 /// `sched_process_fork(parent, child)`: the child exists and has not run yet.
 #[btf_tracepoint(function = "sched_process_fork")]
@@ -70,7 +70,8 @@ pub fn process_fork(ctx: BtfTracePointContext) -> i32 {
         parent,
         zero: 0,
     });
-    entry.submit(0);
+    // Alone it tells nothing that anybody waits for: whoever looks the child up empties the ring first.
+    entry.submit(QUIETLY);
     account::submitted(Sort::Fork);
     0
 }
@@ -101,7 +102,8 @@ pub fn process_exit(ctx: BtfTracePointContext) -> i32 {
         gate::unserved();
         return 0;
     }
-    gate::ended(tgid);
+    let is_awaited = gate::ended(tgid);
+    let is_brief = kernel::now().wrapping_sub(mine.start_ns) < BRIEF_NS;
     // What it was before it was restored stands there already.
     if mine.agent != RESTORED
         && let Some(pid) = kernel::innermost_tgid(task)
@@ -124,7 +126,11 @@ pub fn process_exit(ctx: BtfTracePointContext) -> i32 {
         status: exit_status(task),
         zero: 0,
     });
-    entry.submit(0);
+    entry.submit(if is_brief && !is_awaited {
+        QUIETLY
+    } else {
+        LOUDLY
+    });
     account::submitted(Sort::Exit);
     0
 }

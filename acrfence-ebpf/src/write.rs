@@ -18,7 +18,7 @@ use aya_ebpf::programs::TracePointContext;
 use crate::account;
 use crate::connect::mapped;
 use crate::kernel::{self, pointer, read, read_user};
-use crate::maps::{EVENTS, SOCKETS, TRAFFIC, config, offset};
+use crate::maps::{EVENTS, LOUDLY, SOCKETS, TRAFFIC, config, offset};
 
 /// `write(fd, buf, count)`
 #[tracepoint(category = "syscalls", name = "sys_enter_write")]
@@ -194,7 +194,7 @@ fn account(mine: &Tracked, fd: i32, target: &Target, payload: &Payload, resample
             read_user(&raw mut (*record).data, payload.first, payload.first_len).unwrap_or(0);
         (*record).zero = 0;
     }
-    entry.submit(0);
+    entry.submit(LOUDLY);
     account::submitted(Sort::Write);
 }
 

@@ -3,8 +3,9 @@
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use acrfence_common::BRIEF_NS;
 use aya::maps::{MapData, RingBuf};
 use parking_lot::Mutex;
 use tokio::io::Interest;
@@ -85,16 +86,29 @@ impl Probe {
         };
         let mut sweep = tokio::time::interval(SWEEP);
         sweep.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        // Until when we come back by ourselves: what ends soon after its start does not wake us.
+        let mut until = Instant::now();
+        let mut back = tokio::time::interval(COME_BACK);
+        back.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         loop {
+            let now = Instant::now();
             tokio::select! {
                 ready = ring.readable() => {
                     // Cleared before reading: what comes in meanwhile wakes us again.
                     ready?.clear_ready();
                     self.drain();
+                    until = now + LINGER;
+                    back.reset();
+                }
+                _ = back.tick(), if now < until => {
+                    if self.drain() {
+                        until = now + LINGER;
+                    }
                 }
                 () = self.drain.rest.notified() => {
                     tokio::task::yield_now().await;
                     self.drain();
+                    until = now + LINGER;
                 }
                 ready = readable(log.as_ref()) => {
                     ready?.clear_ready();
@@ -111,14 +125,14 @@ impl Probe {
         }
     }
 
-    /// Takes in everything the kernel has reported so far.
-    pub fn drain(&self) {
+    /// Takes in everything the kernel has reported so far. Tells whether that was anything.
+    pub fn drain(&self) -> bool {
         let boot = boot_time();
         let mut ring = self.drain.ring.lock();
         // Bounded, so that a storm of events cannot hold a look-up up for ever.
-        for _ in 0..MOST_AT_ONCE {
+        for taken in 0..MOST_AT_ONCE {
             let Some(record) = ring.next() else {
-                return;
+                return taken > 0;
             };
             let Some(event) = self.decoder.decode(&record, boot) else {
                 tracing::error!(
@@ -141,6 +155,7 @@ impl Probe {
             let _ = self.feed.send(Arc::new(event));
         }
         self.drain.rest.notify_one();
+        true
     }
 
     /// What is known of a process, up to date with everything it did before this call.
@@ -272,6 +287,9 @@ pub(super) fn since_boot() -> u64 {
 
 /// Records taken in by one look-up at most.
 const MOST_AT_ONCE: usize = 10_000;
+/// How long we come back by ourselves after the last report, and how often.
+const LINGER: Duration = Duration::from_nanos(2 * BRIEF_NS);
+const COME_BACK: Duration = Duration::from_millis(5);
 const SWEEP: Duration = Duration::from_secs(10);
 const MOST_ARGUMENTS: u64 = 64 << 10;
 const MOST_ENVIRONMENT: u64 = 1 << 20;
