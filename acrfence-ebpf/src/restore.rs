@@ -11,7 +11,7 @@ use aya_ebpf::programs::{SysctlContext, TracePointContext};
 
 use crate::account;
 use crate::kernel;
-use crate::maps::{DUMPED, EVENTS, RESTORABLE, TRACKED, config};
+use crate::maps::{DUMPED, EVENTS, LOUDLY, RESTORABLE, TRACKED, config, offset};
 
 /// `clone3(args, size)` with `set_tid`: a process is made under a chosen pid.
 #[tracepoint(category = "syscalls", name = "sys_enter_clone3")]
@@ -47,8 +47,13 @@ pub fn sys_prctl(ctx: TracePointContext) -> u32 {
         && let Some(was) = take_in(argument(&ctx, 2))
     {
         // What was restored with it (connections that are alive) could leave before the daemon has seen
-        // to it. It stops at the end of this call and goes on when the daemon says so.
+        // to it. It stops at the end of this call and goes on when the daemon says so. One that its
+        // restorer traces (runc asks CRIU for that) does not: the restorer would see a stop that it did
+        // not ask for, and give up. What it sends is dropped all the same until it is adopted.
+        let task = kernel::current_task();
+        let is_traced = kernel::read::<u32>(task, offset!(task_ptrace)).unwrap_or(0) != 0;
         if report(Primitive::Restored, u64::from(was))
+            && !is_traced
             && config().is_some_and(|config| config.daemon_alive != 0)
         {
             const SIGSTOP: u32 = 19;
@@ -163,7 +168,7 @@ fn report(primitive: Primitive, argument: u64) -> bool {
         primitive: primitive as u32,
         zero: 0,
     });
-    entry.submit(0);
+    entry.submit(LOUDLY);
     account::submitted(Sort::Restore);
     true
 }

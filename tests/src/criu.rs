@@ -73,6 +73,15 @@ pub fn restore(
     finish(command, "restore", images, more, enter)
 }
 
+/// The words with which CRIU is called.
+pub fn words() -> Result<Vec<String>> {
+    let command = criu()?;
+    let words = std::iter::once(command.get_program()).chain(command.get_args());
+    Ok(words
+        .map(|word| word.to_string_lossy().into_owned())
+        .collect())
+}
+
 /// The command line of such a restore, to be started by somebody else.
 pub fn restore_words(images: &Path, more: &[&str]) -> Result<Vec<String>> {
     let mut command = criu()?;

@@ -1,19 +1,18 @@
 //! Agents whose processes are saved and restored with CRIU. Nobody tells the daemon anything.
 
-use std::fs::{self, File, OpenOptions};
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::net::TcpListener;
 use std::os::unix::process::CommandExt as _;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Command;
-use std::sync::mpsc::{Receiver, channel};
 
 use acrfence_tests::authority::Authority;
 use acrfence_tests::bank::Bank;
 use acrfence_tests::client::{bare_python, trusting};
 use acrfence_tests::criu;
 use acrfence_tests::fence::Fence;
-use acrfence_tests::process::{PATIENCE, Running, run};
+use acrfence_tests::orders::{self, answer, ask, begin_to_ask};
+use acrfence_tests::process::Running;
 use anyhow::{Context as _, Result, ensure};
 use serde_json::Value;
 
@@ -97,12 +96,7 @@ impl World {
 
     fn pipes(&self, name: &str) -> Result<()> {
         let dir = self.dir(name);
-        fs::create_dir(&dir)?;
-        for pipe in ["orders", "answers"] {
-            let made = run("mkfifo", Command::new("mkfifo").arg(dir.join(pipe)))?;
-            ensure!(made.ok(), "mkfifo: {}", made.stderr);
-        }
-        Ok(())
+        orders::pipes(&dir)
     }
 
     fn ask(&self, order: &str) -> Result<String> {
@@ -188,36 +182,6 @@ fn end(pid: u32) -> Result<()> {
     kill_process(pid, Signal::KILL)?;
     waitpid(Some(pid), WaitOptions::empty())?;
     Ok(())
-}
-
-/// Gives an order through a pair of pipes and waits for the answer.
-fn ask(pipes: &Path, order: &str) -> Result<String> {
-    answer(&begin_to_ask(pipes, Some(order)))
-}
-
-fn answer(asked: &Receiver<Result<String>>) -> Result<String> {
-    let answer = asked.recv_timeout(PATIENCE);
-    answer.with_context(|| format!("no answer in {PATIENCE:?}"))?
-}
-
-/// Gives an order, or none to an agent that has one already; the answer comes later.
-fn begin_to_ask(pipes: &Path, order: Option<&str>) -> Receiver<Result<String>> {
-    let (sender, answer) = channel();
-    let (dir, order) = (pipes.to_owned(), order.map(str::to_owned));
-    std::thread::spawn(move || {
-        let asked = || -> Result<String> {
-            if let Some(order) = order {
-                let mut orders = OpenOptions::new().write(true).open(dir.join("orders"))?;
-                writeln!(orders, "{order}")?;
-            }
-            let mut line = String::new();
-            BufReader::new(File::open(dir.join("answers"))?).read_line(&mut line)?;
-            Ok(line.trim_end().to_owned())
-        };
-        // Nobody waits any more when the limit has passed.
-        let _ = sender.send(asked());
-    });
-    answer
 }
 
 #[test]

@@ -67,7 +67,7 @@ pub fn clients() -> Result<PathBuf> {
 pub const PYTHON: &str = "/usr/bin/python3";
 
 /// A program, what proves that it is good enough, and the Debian package that brings it.
-const PROGRAMS: [(&str, &[&str], &str, &str); 12] = [
+const PROGRAMS: [(&str, &[&str], &str, &str); 13] = [
     ("curl", &["--version"], "HTTP2", "curl"),
     ("node", &["--print", "typeof fetch"], "function", "nodejs"),
     ("npm", &["--version"], "", "npm"),
@@ -90,6 +90,12 @@ const PROGRAMS: [(&str, &[&str], &str, &str); 12] = [
     ("less", &["--version"], "less", "less"),
     ("tmux", &["-V"], "tmux", "tmux"),
     ("bwrap", &["--version"], "bubblewrap", "bubblewrap"),
+    (
+        "/bin/sh",
+        &["-c", "PATH=$PATH:/usr/sbin runc --version"],
+        "runc version",
+        "runc",
+    ),
 ];
 
 fn debian_packages() -> Result<()> {

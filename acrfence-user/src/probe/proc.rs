@@ -90,6 +90,11 @@ impl ProcDir {
         self.status_field("Tgid:")
     }
 
+    /// Who traces it; 0 for nobody.
+    pub fn tracer(&self) -> io::Result<u32> {
+        self.status_field("TracerPid:")
+    }
+
     /// Its pid in the innermost of its pid namespaces.
     pub fn innermost_pid(&self) -> io::Result<u32> {
         let text = self.read("status", 64 << 10)?;

@@ -125,7 +125,8 @@ impl Probe {
     }
 
     /// Lets a restored process go on. The kernel side stops it as it appears, so that nothing leaves it
-    /// before it was looked at. No error when it has ended.
+    /// before it was looked at; one that its restorer traces was not stopped, and the restorer must see
+    /// no signal that it does not expect. No error when it has ended.
     pub fn go_on(&self, process: ProcessIdentity) -> Result<(), ProbeError> {
         let failed = |source| ProbeError::System {
             what: format!("the restored process {} cannot go on", process.tgid),
@@ -140,7 +141,10 @@ impl Probe {
             Err(error) => return Err(failed(error)),
         };
         // Looked at after the handle was opened: it is the right process's.
-        if ProcDir::of(process).is_err() {
+        let Ok(dir) = ProcDir::of(process) else {
+            return Ok(());
+        };
+        if dir.tracer().unwrap_or(0) != 0 {
             return Ok(());
         }
         match sys::pidfd_send_signal(handle.as_fd(), libc::SIGCONT) {
