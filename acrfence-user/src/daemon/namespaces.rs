@@ -75,7 +75,7 @@ impl Namespaces {
                 | What::Connected {
                     treatment: Treatment::RefusedNoListener,
                     ..
-                } => tokio::task::block_in_place(|| self.cover(event.process)),
+                } => self.cover(event.process),
                 What::Exited { .. } if !self.open.lock().is_empty() => {
                     tokio::task::block_in_place(|| self.close_what_is_empty());
                 }
@@ -104,7 +104,8 @@ impl Namespaces {
             return;
         }
         let closed = CancellationToken::new();
-        let namespace = match Namespace::open(file) {
+        let opened = tokio::task::block_in_place(|| Namespace::open(file));
+        let namespace = match opened {
             Ok(opened) => {
                 let namespace = opened.namespace.clone();
                 self.enter(process, opened, &closed).then_some(namespace)

@@ -150,6 +150,8 @@ struct Inner {
 
 struct Queue {
     items: VecDeque<Item>,
+    /// Whether any of them is more than an observation, which can wait for company.
+    pressing: bool,
     next: Seq,
     room: Room,
     spares: Vec<PathBuf>,
@@ -163,6 +165,11 @@ struct Queue {
     closing: bool,
     stopped: Option<String>,
 }
+
+/// How long an observation waits for company before it is written, and how much company is enough. A
+/// program start that is only noted would cost a sync of the disk each otherwise.
+const LINGER: Duration = Duration::from_millis(50);
+const COMPANY: usize = 256;
 
 /// The segments whose copy in memory the kernel may keep as it likes: the one in use and those before it.
 const IN_MEMORY: u32 = 8;
@@ -364,21 +371,29 @@ impl Inner {
         queue.room.take(len, claim, EffectId(seq));
         queue.records += 1;
         let wants_spare = queue.room.wants_spare();
+        let mut wakes = false;
         if let Some((sealed, record, waiter)) = entry.take() {
             let record = match record {
                 Record::Event(event) => Record::Event(event.at_position(seq)),
                 mark => mark,
             };
-            queue.items.push_back(Item {
+            let item = Item {
                 seq,
                 sealed,
                 record,
                 skips,
                 waiter,
-            });
+            };
+            let presses = !item.can_wait();
+            queue.pressing |= presses;
+            queue.items.push_back(item);
+            // The writer looks by itself after what else has come when it waits for company.
+            wakes = presses || queue.items.len() == 1 || queue.items.len() == COMPANY;
         }
         drop(queue);
-        self.wake.notify_one();
+        if wakes {
+            self.wake.notify_one();
+        }
         if wants_spare {
             self.allocator.notify_one();
         }

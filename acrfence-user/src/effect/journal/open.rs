@@ -235,6 +235,7 @@ impl Opened {
             inline_max: settings.inline_max,
             queue: Mutex::new(Queue {
                 items: Default::default(),
+                pressing: false,
                 next: Seq(self.head.seq.0 + 1),
                 room,
                 spares: self.spares,

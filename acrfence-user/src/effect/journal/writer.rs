@@ -1,11 +1,12 @@
 //! The one writer: takes what waits, writes it with one write and one sync, then answers.
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use parking_lot::MutexGuard;
 use tokio::sync::oneshot;
 
-use crate::effect::LogError;
+use crate::effect::{Event, LogError};
 use crate::words::Seq;
 
 use super::bodies;
@@ -13,7 +14,7 @@ use super::disk::DiskFile;
 use super::frame::{self, Hash, Header, SKIPS};
 use super::seal::{Record, Sealed};
 use super::segment::{self, SegmentHeader};
-use super::{Head, Inner, Loc, Queue, Written, anchor};
+use super::{COMPANY, Head, Inner, LINGER, Loc, Queue, Written, anchor};
 
 /// A group is not longer than this, so that the first of it need not wait too long.
 const GROUP_BYTES: usize = 8 << 20;
@@ -25,6 +26,14 @@ pub(super) struct Item {
     pub record: Record,
     pub skips: bool,
     pub waiter: Option<oneshot::Sender<Result<Seq, LogError>>>,
+}
+
+impl Item {
+    /// Whether nobody waits for it and nothing is decided by it: an observation of what is not fenced.
+    pub fn can_wait(&self) -> bool {
+        let seen = matches!(self.record, Record::Event(Event::Ran(_) | Event::Opaque(_)));
+        seen && self.waiter.is_none()
+    }
 }
 
 /// Where the next record goes.
@@ -50,7 +59,15 @@ impl Writer {
                 if queue.items.is_empty() {
                     return;
                 }
-                take(&mut queue)
+                let until = Instant::now() + LINGER;
+                while !queue.pressing && !queue.closing && queue.items.len() < COMPANY {
+                    if self.inner.wake.wait_until(&mut queue, until).timed_out() {
+                        break;
+                    }
+                }
+                let batch = take(&mut queue);
+                queue.pressing = queue.items.iter().any(|item| !item.can_wait());
+                batch
             };
             if let Err((batch, detail)) = self.write(batch) {
                 self.stop(batch, &detail);
