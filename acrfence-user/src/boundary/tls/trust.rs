@@ -3,7 +3,7 @@
 
 use std::fs;
 use std::io::Write as _;
-use std::os::unix::fs::OpenOptionsExt as _;
+use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -79,6 +79,8 @@ pub fn write_bundle(ca: &Ca, path: &Path) -> anyhow::Result<usize> {
         .mode(0o644)
         .open(&new)
         .and_then(|mut file| {
+            // Whatever the daemon's umask is: agents of all users read it.
+            file.set_permissions(fs::Permissions::from_mode(0o644))?;
             file.write_all(text.as_bytes())?;
             file.sync_all()
         })
