@@ -57,12 +57,41 @@ def statement(order, context):
         yield text(1, f"page {page}")
 
 
+def book(order):
+    with lock:
+        known = booked.setdefault(order[3], len(booked) + 1)
+        print("paid", order[1], order.get(2, 0), order[3], flush=True)
+    return f"tr_{known:06}"
+
+
+def settle(order, context):
+    number = book(order)
+    context.set_trailing_metadata((("x-books", str(len(booked))),))
+    for what in ("booked", "on its way", "settled"):
+        yield text(1, f"{what} {number}")
+
+
+def batch(orders, context):
+    return text(1, " ".join([book(order) for order in orders]))
+
+
+def haggle(orders, context):
+    for order in orders:
+        yield text(1, book(order))
+
+
 class Bank(grpc.GenericRpcHandler):
     def service(self, call):
         if call.method == "/pay.Bank/Transfer":
             return grpc.unary_unary_rpc_method_handler(transfer, read)
         if call.method == "/pay.Bank/Statement":
             return grpc.unary_stream_rpc_method_handler(statement, read)
+        if call.method == "/pay.Bank/Settle":
+            return grpc.unary_stream_rpc_method_handler(settle, read)
+        if call.method == "/pay.Bank/Batch":
+            return grpc.stream_unary_rpc_method_handler(batch, read)
+        if call.method == "/pay.Bank/Haggle":
+            return grpc.stream_stream_rpc_method_handler(haggle, read)
 
 
 certificate, key = (open(name, "rb").read() for name in sys.argv[1:3])

@@ -189,7 +189,13 @@ impl Fence {
 
     /// `command` as an agent called `name`, by way of `acrfence run`, with the same environment.
     pub fn launch(&self, name: &str, command: &Command) -> Result<Command> {
-        let mut launched = self.place.cli(["run", "--name", name, "--"])?;
+        self.launch_with(name, &[], command)
+    }
+
+    /// The same, with more options of `acrfence run`.
+    pub fn launch_with(&self, name: &str, options: &[&str], command: &Command) -> Result<Command> {
+        let mut launched = self.place.cli(["run", "--name", name])?;
+        launched.args(options).arg("--");
         launched.arg(command.get_program()).args(command.get_args());
         launched.env_clear();
         if let Some(directory) = command.get_current_dir() {

@@ -28,6 +28,7 @@ pub mod server;
 pub mod story;
 pub mod testbed;
 pub mod watch;
+pub mod wire;
 
 /// How often to repeat what only sometimes goes wrong: `few` times, or ten times as often when
 /// `cargo xtask test --full` asks for it.

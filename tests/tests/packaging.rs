@@ -4,6 +4,7 @@ use acrfence_tests::authority::Authority;
 use acrfence_tests::bank::{Bank, order, rewritten_order};
 use acrfence_tests::client::Client;
 use acrfence_tests::fence::{Fence, Place};
+use acrfence_tests::process::run;
 use anyhow::{Context as _, Result};
 
 const UNIT: &str = include_str!("../../packaging/acrfence.service");
@@ -45,6 +46,27 @@ fn the_units_capabilities_are_enough() -> Result<()> {
     assert_eq!(pay(rewritten_order("alice", 100)?)?, first);
     assert_eq!(bank.payments(), 1);
     assert_eq!(fence.effects("buyer")?[0]["gaps"], "");
+    Ok(())
+}
+
+/// With the unit's umask, what agents of other users must read can be read by them.
+#[test]
+fn the_units_umask_keeps_nothing_from_agents_of_other_users() -> Result<()> {
+    let umask = UNIT.lines().find_map(|line| line.strip_prefix("UMask="));
+    let script = format!(
+        "umask {}; exec \"$@\"",
+        umask.context("the unit sets no umask")?
+    );
+    let authority = Authority::new()?;
+    let bank = Bank::start(&authority)?;
+    let wrapper = ["sh", "-c", &script, "sh"].map(String::from).to_vec();
+    let place = Place::new(&[&authority.root()], "")?.wrapped(wrapper);
+    let fence = Fence::start_in(place)?;
+    let pay = Client::Curl.post(&bank.url("/v1/transfers"), &order("alice", 100)?)?;
+    let launched = fence.launch("buyer", &pay)?;
+    let ended = run("buyer", &mut fence.place().as_nobody(&launched)?)?;
+    assert_eq!(Client::Curl.answer(&ended)?.status, 201);
+    assert_eq!(fence.effects("buyer")?.len(), 1);
     Ok(())
 }
 

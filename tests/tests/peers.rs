@@ -91,6 +91,85 @@ fn grpc_that_is_worded_anew_is_stopped() -> Result<()> {
     Ok(())
 }
 
+/// Streams, after a restore: one that the bank answered is answered again, message by message and with its
+/// trailers; one in which both sides spoke in turn is never played back, and never sent again.
+#[test]
+fn grpc_streams_happen_once() -> Result<()> {
+    let authority = Authority::new()?;
+    let files = authority.server_files()?;
+    let mut command = python("python-grpc", "grpc_bank.py", &strings(&files))?;
+    let mut bank = Running::start("a gRPC bank", &mut command)?;
+    let target = format!("localhost:{}", bank.wait_for("port ")?);
+    let fence = Fence::start(&authority)?;
+    let call = |name: &str, calls: &str| -> Result<Vec<Value>> {
+        let words: Vec<&str> = [target.as_str()]
+            .into_iter()
+            .chain(calls.split(' '))
+            .collect();
+        let ended = fence.run(name, &python("python-grpc", "grpc_agent.py", &words)?)?;
+        ensure!(ended.ok(), "{}\n{}", ended.stdout, ended.stderr);
+        let lines = ended.stdout.lines();
+        lines.map(|line| Ok(serde_json::from_str(line)?)).collect()
+    };
+    let settle = "settle alice 10 r-1";
+    let batch = "batch 2 bob 20 r-2 carol 30 r-3";
+    let haggle = "haggle 2 dave 40 r-4 erin 50 r-5";
+    let all = [settle, batch, haggle].join(" ");
+    let first = call("buyer", &all)?;
+    let stages = serde_json::json!([
+        "booked tr_000001",
+        "on its way tr_000001",
+        "settled tr_000001"
+    ]);
+    assert_eq!(first[0]["said"], stages, "{first:?}");
+    assert_eq!(first[0]["trailers"]["x-books"], "1", "{first:?}");
+    assert_eq!(first[1]["said"], "tr_000002 tr_000003", "{first:?}");
+    let answers = serde_json::json!(["tr_000004", "tr_000005"]);
+    assert_eq!(first[2]["said"], answers, "{first:?}");
+    for paid in [
+        "alice 10 r-1",
+        "bob 20 r-2",
+        "carol 30 r-3",
+        "dave 40 r-4",
+        "erin 50 r-5",
+    ] {
+        assert_eq!(bank.wait_for("paid ")?, paid);
+    }
+    let effects = fence.effects("buyer")?;
+    assert!(
+        effects.iter().all(|effect| effect["status"] == "completed"),
+        "{effects:?}"
+    );
+    assert_eq!(effects.len(), 3);
+
+    fence.say(&["restored", "buyer"])?;
+    let second = call("buyer", &all)?;
+    assert_eq!(second[..2], first[..2]);
+    assert_ne!(second[2]["code"], "OK", "{second:?}");
+    assert_eq!(second[2]["said"], serde_json::json!([]));
+    assert!(
+        second[2]["details"]
+            .as_str()
+            .is_some_and(|why| why.contains("ACRFence")),
+        "{second:?}"
+    );
+
+    // Other ones are stopped, wherever in the stream the difference is.
+    fence.say(&["restored", "buyer"])?;
+    let other = call(
+        "buyer",
+        "settle alice 11 r-1 batch 2 bob 20 r-2 carol 31 r-3",
+    )?;
+    for stopped in &other {
+        assert_eq!(stopped["code"], "FAILED_PRECONDITION", "{other:?}");
+        assert_eq!(stopped["said"], serde_json::json!([]));
+    }
+    // The next that the bank hears of is somebody else's.
+    call("other", "zoe 1 r-9")?;
+    assert_eq!(bank.wait_for("paid ")?, "zoe 1 r-9");
+    Ok(())
+}
+
 /// A bare repository behind git's own HTTP server.
 struct Host {
     server: Running,

@@ -63,14 +63,16 @@ impl Flow {
         };
         let stop = self.shared.stop.clone();
         tokio::select! {
+            // Who may not go on moves no further byte.
+            biased;
+            () = self.shared.arbiter.opaque_revoked(&self.about) => {}
+            // Nobody can say when it would end.
+            () = stop.cancelled() => {}
             ended = tokio::io::copy_bidirectional(&mut agent, &mut upstream) => {
                 if let Err(error) = ended {
                     tracing::debug!("an opaque flow broke: {error}");
                 }
             }
-            // Nobody can say when it would end.
-            () = stop.cancelled() => {}
-            () = self.shared.arbiter.opaque_revoked(&self.about) => {}
         }
     }
 }

@@ -30,6 +30,8 @@ pub(crate) enum Failure {
     RequestTimeout,
     /// Its body is too large.
     TooLarge,
+    /// Its head is.
+    HeadTooLarge,
     /// Something the boundary does not do.
     Unsupported,
     /// Nothing was sent upstream.
@@ -136,6 +138,12 @@ impl Failure {
                 4,
                 "request_timeout",
                 "The request did not arrive in time",
+            ),
+            Self::HeadTooLarge => (
+                StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE,
+                8,
+                "head_too_large",
+                "The request's head is too large for ACRFence",
             ),
             Self::TooLarge => (
                 StatusCode::PAYLOAD_TOO_LARGE,

@@ -83,6 +83,7 @@ pub(super) async fn run(client: &Client, global: &Global, args: Ca) -> anyhow::R
             }
             line(&format!("certificate  {}", ca.certificate))?;
             line(&format!("bundle       {}", ca.bundle))?;
+            line(&format!("for Java     {}", ca.java))?;
             line(&format!("sha256       {}", ca.fingerprint))?;
             line("")?;
             ca.environment

@@ -405,6 +405,9 @@ pub struct CaInfo {
     pub certificate: String,
     /// PEM file of the CA and the system's roots together.
     pub bundle: String,
+    /// The same in Java's form (JKS).
+    #[serde(default)]
+    pub java: String,
     /// SHA-256 of the certificate.
     pub fingerprint: String,
     /// Variables that make runtimes trust it.

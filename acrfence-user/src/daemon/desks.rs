@@ -26,8 +26,8 @@ impl Pipeline {
             let owners = threads.iter().filter_map(|t| lineage.thread(*t));
             owners.map(|t| t.agent.clone()).collect::<Vec<_>>()
         }));
-        let _alone = self.alone(&owners).await;
-        let _order = self.0.writing.lock().await;
+        let alone = self.alone(&owners).await;
+        let order = self.0.writing.lock().await;
         let events = make(&self.0.lineage.read())?;
         let mut opened = Vec::new();
         for event in events {
@@ -36,6 +36,8 @@ impl Pipeline {
                 opened.push(branch);
             }
         }
+        drop((order, alone));
+        self.flows_took_it_in().await;
         Ok(opened)
     }
 

@@ -5,6 +5,13 @@
 //! calls was opened by a certain restore and nobody forked it; a suspected one refuses nothing, as
 //! different calls run there too.
 
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tokio::sync::Notify;
+
 use super::now;
 use super::pipeline::Pipeline;
 use crate::boundary::sniff::{SPEAKS_FIRST, server_speaks_first};
@@ -14,6 +21,58 @@ use crate::policy::{Mode, OpaqueTo, Opaqueness, class_of};
 use crate::words::{
     AgentName, BranchId, Cause, Grade, Opaque, OpaqueStep, Refusal, RefusalCode, ThreadId,
 };
+
+/// A look costs microseconds.
+const TAKEN_IN: Duration = Duration::from_secs(5);
+
+/// Flows that go on, each with the state of things that it took in last.
+#[derive(Default)]
+pub(super) struct Flows {
+    looked: Mutex<HashMap<u64, u64>>,
+    next: AtomicU64,
+    moved: Notify,
+}
+
+/// A flow's place among them, for as long as it goes on.
+struct FlowPlace<'a> {
+    flows: &'a Flows,
+    number: u64,
+}
+
+impl Flows {
+    fn enter(&self) -> FlowPlace<'_> {
+        let number = self.next.fetch_add(1, Ordering::Relaxed);
+        self.looked.lock().insert(number, 0);
+        let flows = self;
+        FlowPlace { flows, number }
+    }
+
+    async fn have_looked(&self, at: u64) {
+        loop {
+            let mut moved = std::pin::pin!(self.moved.notified());
+            // From now on no notice is missed.
+            moved.as_mut().enable();
+            if self.looked.lock().values().all(|looked| *looked >= at) {
+                return;
+            }
+            moved.await;
+        }
+    }
+}
+
+impl FlowPlace<'_> {
+    fn looked(&self, at: u64) {
+        self.flows.looked.lock().insert(self.number, at);
+        self.flows.moved.notify_waiters();
+    }
+}
+
+impl Drop for FlowPlace<'_> {
+    fn drop(&mut self) {
+        self.flows.looked.lock().remove(&self.number);
+        self.flows.moved.notify_waiters();
+    }
+}
 
 impl Pipeline {
     /// Decides whether opaque bytes may flow.
@@ -40,8 +99,10 @@ impl Pipeline {
 
     /// Waits until a flow that goes on must not any more.
     pub(super) async fn until_denied(&self, flow: &OpaqueFlow) {
+        let place = self.0.flows.enter();
         let mut changed = self.0.changed.subscribe();
         loop {
+            let seen = *changed.borrow_and_update();
             if self.config().fence.mode == Mode::Enforce
                 && let Some(who) = self.denied(flow).await
             {
@@ -56,10 +117,26 @@ impl Pipeline {
                 );
                 return;
             }
+            place.looked(seen);
             if changed.changed().await.is_err() {
                 // Nothing changes any more.
                 return std::future::pending().await;
             }
+        }
+    }
+
+    /// Waits until every flow that goes on has taken in what was written down so far: those that may not go on
+    /// have ended then. Whoever is told that an agent was restored relies on it.
+    pub(super) async fn flows_took_it_in(&self) {
+        self.0.touch();
+        let now = *self.0.changed.borrow();
+        if tokio::time::timeout(TAKEN_IN, self.0.flows.have_looked(now))
+            .await
+            .is_err()
+        {
+            tracing::error!(
+                "connections that are not fenced did not take in within {TAKEN_IN:?} that a branch was opened"
+            );
         }
     }
 
@@ -177,5 +254,28 @@ fn refusal(flow: &OpaqueFlow, who: &str) -> Refusal {
         effect: None,
         fields: Vec::new(),
         hold: None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures_util::FutureExt as _;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn whoever_opens_a_branch_waits_until_every_flow_has_looked_or_ended() {
+        let flows = Flows::default();
+        assert!(flows.have_looked(7).now_or_never().is_some());
+        let (first, second) = (flows.enter(), flows.enter());
+        let mut waits = std::pin::pin!(flows.have_looked(7));
+        assert!(waits.as_mut().now_or_never().is_none());
+        first.looked(6);
+        assert!(waits.as_mut().now_or_never().is_none());
+        first.looked(7);
+        assert!(waits.as_mut().now_or_never().is_none());
+        drop(second);
+        waits.await;
+        assert!(flows.have_looked(8).now_or_never().is_none());
     }
 }

@@ -84,6 +84,8 @@ pub(super) struct Inner {
     pub(super) suspicions: Suspicions,
     /// Counts whatever could change a verdict: holds decided, effects settled and resolved.
     pub(super) changed: watch::Sender<u64>,
+    /// What goes on unfenced.
+    pub(super) flows: super::opaque::Flows,
     pub(super) notices: super::notices::Notices,
     pub(super) news: super::news::News,
     pub(super) nesting: super::nesting::Nesting,
@@ -134,6 +136,7 @@ impl Pipeline {
             talks,
             suspicions: Suspicions::default(),
             changed: watch::Sender::new(0),
+            flows: super::opaque::Flows::default(),
             notices: super::notices::Notices::default(),
             news: super::news::News::default(),
             nesting: super::nesting::Nesting::default(),

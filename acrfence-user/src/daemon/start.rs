@@ -16,7 +16,7 @@ use super::lives::NO_PROCESS_LEFT;
 use super::pipeline::{Keys, Pipeline};
 use super::service::Daemon;
 use crate::analyzer::{Llm, LlmSettings};
-use crate::boundary::tls::{ca::Ca, trust};
+use crate::boundary::tls::{ca::Ca, private, trust};
 use crate::boundary::{self, Boundary};
 use crate::control::{self, CaInfo};
 use crate::effect::{EffectLog, Store, StoreConfig};
@@ -69,6 +69,7 @@ async fn run(settings: Settings, config: Config) -> anyhow::Result<()> {
     let store = Arc::new(open_log(&settings, &config)?);
     let ca = Arc::new(Ca::load_or_create(&settings.state.join("ca"))?);
     let ca_info = publish_ca(&ca, &settings.run_dir)?;
+    let ca_pem = ca.pem().to_owned();
     let keys = Keys {
         credentials: store.secret("credentials"),
         values: store.secret("values"),
@@ -117,6 +118,7 @@ async fn run(settings: Settings, config: Config) -> anyhow::Result<()> {
         &probe,
     )?;
     daemon.gate_the_living();
+    refresh_private_trust(&ca_pem, &probe)?;
 
     // Those that nobody was there to take in.
     daemon.adopt_restored().await;
@@ -240,13 +242,30 @@ fn publish_ca(ca: &Ca, run_dir: &Path) -> anyhow::Result<CaInfo> {
     std::fs::write(&certificate, ca.pem()).with_context(failed)?;
     std::fs::set_permissions(&certificate, std::fs::Permissions::from_mode(0o644))
         .with_context(failed)?;
-    trust::write_bundle(ca, &bundle)?;
+    let java = run_dir.join("bundle.jks");
+    trust::write_bundle(ca, &bundle, &java)?;
     Ok(CaInfo {
         certificate: certificate.display().to_string(),
         bundle: bundle.display().to_string(),
+        java: java.display().to_string(),
         fingerprint: Digest::of(ca.der()).to_string(),
         environment: trust::environment(&bundle, &certificate),
     })
+}
+
+/// Agents that run with `--private-trust` have copies of the CA, which may be older than it is.
+fn refresh_private_trust(ca: &str, probe: &Probe) -> anyhow::Result<()> {
+    let processes = probe.tracked()?.into_keys().map(|process| process.tgid);
+    let (written, problems) = private::refresh(ca, processes);
+    if written > 0 {
+        tracing::info!("{written} bundles of agents with a private trust hold this CA");
+    }
+    for problem in problems {
+        tracing::warn!(
+            "a bundle of an agent with a private trust cannot be brought up to date: {problem}"
+        );
+    }
+    Ok(())
 }
 
 fn boundary_config(

@@ -100,13 +100,21 @@ async fn answer_http1(
     head: Option<Head>,
 ) -> Result<Response<AgentBody>, Infallible> {
     let problem = match &head {
-        None => Some("it could not be followed on the wire"),
-        Some(head) if head.method != request.method().as_str() => {
-            Some("it is not the one that was seen on the wire")
+        None if size(&request) > leg.shared.limits().header => {
+            Some((Failure::HeadTooLarge, "it is larger than the limit"))
         }
-        Some(head) => head.problem,
+        None => Some((Failure::BadRequest, "it could not be followed on the wire")),
+        Some(head) if head.method != request.method().as_str() => {
+            let why = "it is not the one that was seen on the wire";
+            Some((Failure::BadRequest, why))
+        }
+        // The library takes it off without a word.
+        Some(head) if head.target.contains('#') => {
+            Some((Failure::BadRequest, "its target has a fragment"))
+        }
+        Some(head) => head.problem.map(|problem| (Failure::BadRequest, problem)),
     };
-    let Some(problem) = problem else {
+    let Some((failure, problem)) = problem else {
         return answer(leg, request, head.map(|head| head.fields)).await;
     };
     leg.trouble(
@@ -114,11 +122,15 @@ async fn answer_http1(
         format!("a request was refused: {problem}"),
     );
     // Where the next request begins is anyone's guess.
-    Ok(closing(Tongue::Problem.fail(
-        Failure::BadRequest,
-        problem,
-        None,
-    )))
+    Ok(closing(Tongue::Problem.fail(failure, problem, None)))
+}
+
+/// How large a head is, about.
+fn size(request: &Request<Incoming>) -> usize {
+    let fields = request.headers().iter();
+    fields
+        .map(|(name, value)| name.as_str().len() + value.len() + ": \r\n".len())
+        .sum()
 }
 
 /// Ends the connection after this response.
@@ -213,6 +225,14 @@ fn check(leg: &Leg, parts: &http::request::Parts) -> Result<Authority, (Failure,
         },
     };
     let in_uri = parts.uri.authority().cloned();
+    if let Some(why) = odd_target(parts) {
+        return bad(why);
+    }
+    // HTTP/1 has none of it: there it belongs to no value (RFC 9110 §5.5).
+    let is_padded = |value: &http::HeaderValue| value.as_bytes().trim_ascii() != value.as_bytes();
+    if parts.version == Version::HTTP_2 && fields.values().any(is_padded) {
+        return bad("white space stands around the value of a field");
+    }
     if parts.method == Method::CONNECT && parts.version == Version::HTTP_2 {
         return Err((
             Failure::Unsupported,
@@ -228,6 +248,9 @@ fn check(leg: &Leg, parts: &http::request::Parts) -> Result<Authority, (Failure,
         (Some(uri), _) => uri,
         (None, Some(host)) => host,
         (None, None) if parts.version == Version::HTTP_11 => return bad("it has no Host field"),
+        (None, None) if parts.version == Version::HTTP_2 => {
+            return bad("it has neither `:authority` nor a Host field");
+        }
         (None, None) => {
             let host = leg.sni.clone().unwrap_or_else(|| leg.peer.to_string());
             match host.parse() {
@@ -249,6 +272,32 @@ fn check(leg: &Leg, parts: &http::request::Parts) -> Result<Authority, (Failure,
         ));
     }
     Ok(authority)
+}
+
+/// Why a target fits no form that its method has (RFC 9112 §3.2, RFC 9113 §8.3.1).
+fn odd_target(parts: &http::request::Parts) -> Option<&'static str> {
+    let uri = &parts.uri;
+    if uri
+        .authority()
+        .is_some_and(|name| name.as_str().contains('@'))
+    {
+        return Some("its target names a user");
+    }
+    if parts.method == Method::CONNECT {
+        return None;
+    }
+    let schemes = ["http", "https", "ws", "wss"];
+    if uri
+        .scheme_str()
+        .is_some_and(|scheme| !schemes.contains(&scheme))
+    {
+        return Some("its target is of a scheme that is not HTTP's");
+    }
+    if parts.version != Version::HTTP_2 && uri.scheme().is_none() && uri.authority().is_some() {
+        return Some("its target is a host alone, as only CONNECT has it");
+    }
+    (uri.path() == "*" && parts.method != Method::OPTIONS)
+        .then_some("its target is `*`, as only OPTIONS has it")
 }
 
 fn asked(

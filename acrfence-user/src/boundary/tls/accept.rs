@@ -122,9 +122,10 @@ pub(crate) fn diagnose(error: &io::Error) -> (TroubleKind, String) {
             TroubleKind::CaNotTrusted,
             format!(
                 "the agent does not trust the ACRFence CA (it sent {alert:?}): if it has been running since before \
-                 `acrfence ca rotate`, start it again; otherwise start it with `acrfence run`, or run \
-                 `acrfence ca install` and restart it; if it trusts the CA and still refuses, it pins its server's \
-                 certificate, and only `pass_through` in the policy lets it work (not fenced)"
+                 `acrfence ca rotate`, start it again; otherwise start it with `acrfence run` (`--private-trust` if it reads \
+                 no variables, `--trust-file FILE` if it has roots of its own), or run `acrfence ca install` and restart \
+                 it; if it trusts the CA and still refuses, it pins its server's certificate, and only `pass_through` in \
+                 the policy lets it work (not fenced)"
             ),
         ),
         Some(rustls::Error::AlertReceived(alert)) => (
@@ -142,7 +143,8 @@ pub(crate) fn diagnose(error: &io::Error) -> (TroubleKind, String) {
             TroubleKind::HandshakeAborted,
             format!(
                 "the agent closed the connection during the handshake without saying why ({error}): it does not trust \
-                 the ACRFence CA, pins its server's certificate, or was ended"
+                 the ACRFence CA (`acrfence run --private-trust` reaches Java and others that read no variables), pins its \
+                 server's certificate, or was ended"
             ),
         ),
     }

@@ -2,6 +2,8 @@
 //! handshake with the upstream.
 
 pub mod ca;
+pub mod java;
+pub mod private;
 pub mod trust;
 
 pub(super) mod accept;

@@ -3,7 +3,7 @@
 
 use std::fs;
 use std::io::Write as _;
-use std::os::unix::fs::OpenOptionsExt as _;
+use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -61,31 +61,35 @@ pub fn environment(bundle: &Path, ca: &Path) -> Vec<(String, String)> {
     all
 }
 
-/// Writes the roots that this system trusts and the CA into one PEM file, in one step, readable by
-/// anyone. Returns how many roots it holds.
-pub fn write_bundle(ca: &Ca, path: &Path) -> anyhow::Result<usize> {
+/// Writes the roots that this system trusts and the CA into one PEM file, and into one of Java's, in one step
+/// each, readable by anyone. Returns how many roots they hold.
+pub fn write_bundle(ca: &Ca, path: &Path, java: &Path) -> anyhow::Result<usize> {
     let mut roots = system_roots(ca);
     roots.insert(0, ca.der().clone());
     let mut text = String::new();
     for root in &roots {
         push_pem(&mut text, root);
     }
+    let store = super::java::store(roots.iter().map(|root| root.as_ref()));
+    for (path, bytes) in [(path, text.as_bytes()), (java, &store)] {
+        replace(path, bytes)
+            .with_context(|| format!("cannot write the trust bundle {}", path.display()))?;
+    }
+    Ok(roots.len())
+}
+
+fn replace(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
     let dir = path.parent().unwrap_or(Path::new("."));
     let new = path.with_extension("new");
-    let written = fs::OpenOptions::new()
-        .write(true)
-        .create(true)
-        .truncate(true)
-        .mode(0o644)
-        .open(&new)
-        .and_then(|mut file| {
-            file.write_all(text.as_bytes())?;
-            file.sync_all()
-        })
-        .and_then(|()| fs::rename(&new, path))
-        .and_then(|()| fs::File::open(dir)?.sync_all());
-    written.with_context(|| format!("cannot write the trust bundle {}", path.display()))?;
-    Ok(roots.len())
+    let mut options = fs::OpenOptions::new();
+    options.write(true).create(true).truncate(true).mode(0o644);
+    let mut file = options.open(&new)?;
+    // Whatever the daemon's umask is: agents of all users read it.
+    file.set_permissions(fs::Permissions::from_mode(0o644))?;
+    file.write_all(bytes)?;
+    file.sync_all()?;
+    fs::rename(&new, path)?;
+    fs::File::open(dir)?.sync_all()
 }
 
 /// The roots that this system trusts, without the CA itself; Mozilla's where the system has none.
@@ -208,7 +212,8 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let ca = Ca::create(dir.path()).unwrap();
         let path = dir.path().join("bundle.pem");
-        let count = write_bundle(&ca, &path).unwrap();
+        let java = dir.path().join("bundle.jks");
+        let count = write_bundle(&ca, &path, &java).unwrap();
         let read: Vec<_> = CertificateDer::pem_file_iter(&path)
             .unwrap()
             .collect::<Result<_, _>>()
