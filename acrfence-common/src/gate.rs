@@ -14,6 +14,9 @@ impl GateWhy {
     pub const ENVIRONMENT: u32 = 4;
     /// All of them.
     pub const ALL: u32 = 7;
+    /// Not a reason, but said beside them of an agent: a command that a shell with job control starts as
+    /// a job, which cannot be stopped, is refused.
+    pub const REFUSE_JOBS: u32 = 8;
 }
 
 /// How the gate works. One entry.
@@ -22,8 +25,12 @@ impl GateWhy {
 pub struct GateConfig {
     /// Whether a daemon serves the gate; without one nothing is stopped.
     pub served: u32,
-    /// Whether a process of interest runs, unfenced, while no daemon serves (0: it is killed).
+    /// Whether a process of interest runs, unfenced, while no daemon serves (0: it is refused).
     pub open_when_down: u32,
+    /// Whether a process of interest that cannot be stopped is refused (0: it runs).
+    pub refuse_ungated: u32,
+    /// Must be zero.
+    pub zero: u32,
 }
 
 /// The name of a program, without its directory.
@@ -44,6 +51,16 @@ impl ProgramName {
         bytes[..name.len()].copy_from_slice(name.as_bytes());
         Some(Self { bytes })
     }
+}
+
+/// A word that a command line of some programs must have to be gated.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct CommandWord {
+    /// The word, kept as a program's name is.
+    pub word: ProgramName,
+    /// Of which programs: the value of their names.
+    pub group: u32,
 }
 
 /// Where a process is. The key is its tgid.
@@ -78,8 +95,30 @@ pub struct GateEvent {
     pub why: u32,
     /// A [`GateOutcome`].
     pub outcome: u32,
+    /// A [`GateCause`] when it was refused, else zero.
+    pub cause: u32,
+}
+
+/// A process of interest that was refused. Nobody can look at it any more, so its command line
+/// comes along.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct GateRefusal {
+    /// The process.
+    pub event: GateEvent,
+    /// Its first words, each filled up with zeros; a longer one is cut.
+    pub words: [[u8; GateRefusal::LONGEST]; GateRefusal::MOST],
+    /// How many words there are, at most [`Self::MOST`] and one.
+    pub count: u32,
     /// Must be zero.
     pub zero: u32,
+}
+
+impl GateRefusal {
+    /// Words that are kept.
+    pub const MOST: usize = 8;
+    /// Bytes that are kept of each, with a zero at the end.
+    pub const LONGEST: usize = 64;
 }
 
 /// What became of a process of interest.
@@ -96,6 +135,31 @@ pub enum GateOutcome {
     Passed = 4,
     /// It runs: an interactive shell started it as a job and would take it for stopped by a person.
     JobControl = 5,
+    /// It was killed before its first instruction: it may not run, and cannot be stopped.
+    Refused = 6,
+    /// Its exec was denied: the same, seen by LSM before the program that it ran was gone.
+    Denied = 7,
+}
+
+/// Why a process of interest was refused without anybody being asked.
+#[repr(u32)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum GateCause {
+    /// No daemon serves the gate.
+    Unserved = 1,
+    /// Somebody traces it.
+    Traced = 2,
+    /// A shell with job control started it, and its agent's commands must not run unseen now.
+    Job = 3,
+}
+
+impl GateCause {
+    /// The value with this number, if there is one.
+    pub fn from_number(number: u32) -> Option<Self> {
+        [Self::Unserved, Self::Traced, Self::Job]
+            .into_iter()
+            .find(|cause| *cause as u32 == number)
+    }
 }
 
 impl GateOutcome {
@@ -107,6 +171,8 @@ impl GateOutcome {
             Self::Killed,
             Self::Passed,
             Self::JobControl,
+            Self::Refused,
+            Self::Denied,
         ]
         .into_iter()
         .find(|outcome| *outcome as u32 == number)
@@ -114,9 +180,18 @@ impl GateOutcome {
 }
 
 no_padding!(
-    GateConfig = 8,
+    GateConfig = 16,
     ProgramName = 32,
+    CommandWord = 36,
     GateEntry = 32,
     GateEvent = 56,
+    GateRefusal = 56 + 8 * 64 + 8,
 );
-plain!(GateConfig, ProgramName, GateEntry, GateEvent);
+plain!(
+    GateConfig,
+    ProgramName,
+    CommandWord,
+    GateEntry,
+    GateEvent,
+    GateRefusal,
+);

@@ -14,7 +14,10 @@ pub use event::{
     BRIEF_NS, ConnectEvent, EventHeader, EventKind, ExecEvent, ExecFlags, ExecHead, ExitEvent,
     ForkEvent, LargeExec, RestoreEvent, SmallExec, WriteEvent,
 };
-pub use gate::{GateConfig, GateEntry, GateEvent, GateOutcome, GateWhy, ProgramName};
+pub use gate::{
+    CommandWord, GateCause, GateConfig, GateEntry, GateEvent, GateOutcome, GateRefusal, GateWhy,
+    ProgramName,
+};
 pub use layout::Layout;
 pub use table::{
     AgentLabel, Captures, Channel, Claim, ClientKey, Config, Counters, DropKey, DropReason,
@@ -24,7 +27,7 @@ pub use table::{
 
 /// Changes whenever the layout or meaning of anything here changes; programs and maps that are
 /// pinned with another number are not taken over.
-pub const ABI: u32 = 3;
+pub const ABI: u32 = 4;
 
 /// Agent index of a process that is exempt: the daemon itself. Never fenced, never inherited.
 pub const EXEMPT: u32 = u32::MAX;

@@ -7,13 +7,15 @@
 //! in between.
 //!
 //! Nobody is stopped who would not be let go: without a daemon that serves the gate, a process of
-//! interest is killed or runs, as policy says.
+//! interest is killed or runs, as policy says. So is one that cannot be stopped at all: somebody traces
+//! it, or a shell with job control started it. Where the kernel has LSM, [`crate::deny`] refuses the same
+//! ones before that.
 
 use core::ffi::c_void;
 
 use acrfence_common::{
-    DropReason, EXEMPT, EventKind, GateEntry, GateEvent, GateOutcome, GateWhy, ProgramName, Sort,
-    Tracked,
+    DropReason, EXEMPT, EventKind, GateCause, GateConfig, GateEntry, GateEvent, GateOutcome,
+    GateRefusal, GateWhy, ProgramName, Sort, Tracked,
 };
 use aya_ebpf::helpers::generated::{
     bpf_probe_read_kernel_str, bpf_probe_read_user_str, bpf_send_signal,
@@ -22,11 +24,10 @@ use aya_ebpf::macros::btf_tracepoint;
 use aya_ebpf::programs::BtfTracePointContext;
 
 use crate::account;
+use crate::command::{self, InMemory};
 use crate::exec;
 use crate::kernel::{self, Task, current_tgid, pointer, process_start, read};
-use crate::maps::{
-    GATE_AGENTS, GATE_COMMANDS, GATE_CONFIG, GATE_QUEUE, GATE_SHELLS, GATE_TEXT, GATES, offset,
-};
+use crate::maps::{GATE_AGENTS, GATE_CONFIG, GATE_QUEUE, GATE_SHELLS, GATE_TEXT, GATES, offset};
 
 /// `sched_process_exec(task, old_pid, bprm)`: the new program is in place and has not run yet.
 #[btf_tracepoint(function = "sched_process_exec")]
@@ -38,12 +39,13 @@ pub fn process_gate(ctx: BtfTracePointContext) -> i32 {
         return 0;
     }
     // SAFETY: the value is copied.
-    let Some(wanted) = (unsafe { GATE_AGENTS.get(mine.agent) }).copied() else {
+    let Some(bits) = (unsafe { GATE_AGENTS.get(mine.agent) }).copied() else {
         return 0;
     };
+    let task: Task = ctx.arg(0);
     let done = passed(&mine);
-    let is_job = is_job(ctx.arg(0)) == Some(true);
-    let mut wanted = wanted & !done;
+    let is_job = is_job(task) == Some(true);
+    let mut wanted = bits & GateWhy::ALL & !done;
     if mine.parent == 0 {
         // Where the agent begins: its own streams are those of whoever started it.
         wanted &= !GateWhy::STDIO;
@@ -51,15 +53,50 @@ pub fn process_gate(ctx: BtfTracePointContext) -> i32 {
     if is_job {
         wanted &= GateWhy::COMMAND;
     }
-    let why = interest(ctx.arg(0), ctx.arg(2), wanted);
+    let mut why = 0;
+    if wanted & GateWhy::STDIO != 0 && has_pipes_of_its_own(task) == Some(true) {
+        why |= GateWhy::STDIO;
+    }
+    let mut group = 0;
+    if wanted & GateWhy::COMMAND != 0
+        && let Some(text) = GATE_TEXT.get_ptr_mut(0)
+        && let Some(found) = command::named(ctx.arg(2), text.cast())
+    {
+        group = found;
+        why |= GateWhy::COMMAND;
+    }
+    if wanted & GateWhy::ENVIRONMENT != 0 && lacks_marker(task) == Some(true) {
+        why |= GateWhy::ENVIRONMENT;
+    }
+    let traced = is_traced(task);
+    // Nobody can ask the rules about one that cannot be stopped: what none of them can mean runs.
+    if (is_job || traced) && why & GateWhy::COMMAND != 0 && !may_be_meant(task, group) {
+        why &= !GateWhy::COMMAND;
+    }
     if why != 0 {
+        let visit = Visit {
+            why,
+            done,
+            is_job,
+            traced,
+            refuses_jobs: bits & GateWhy::REFUSE_JOBS != 0,
+        };
         account::seen(Sort::Gate);
-        match at_gate(ctx.arg(0), &mine, why, done, is_job) {
+        match at_gate(task, &mine, &visit) {
             Ok(()) => account::submitted(Sort::Gate),
             Err(reason) => account::dropped(Sort::Gate, reason, mine.agent),
         }
     }
     0
+}
+
+/// What is known of a process of interest.
+struct Visit {
+    why: u32,
+    done: u32,
+    is_job: bool,
+    traced: bool,
+    refuses_jobs: bool,
 }
 
 /// The daemon has ended: nobody is stopped any more.
@@ -85,7 +122,7 @@ pub fn ended(tgid: u32) -> bool {
 
 /// What the running process went through the gate for already, in a program before this one.
 #[inline(always)]
-fn passed(mine: &Tracked) -> u32 {
+pub fn passed(mine: &Tracked) -> u32 {
     // SAFETY: the value is copied.
     match unsafe { GATES.get(current_tgid()) } {
         Some(entry) if entry.start_ns == mine.start_ns => entry.done,
@@ -93,60 +130,115 @@ fn passed(mine: &Tracked) -> u32 {
     }
 }
 
-/// Why the running process is of interest, among `wanted` reasons.
-#[inline(always)]
-fn interest(task: Task, binprm: *const c_void, wanted: u32) -> u32 {
-    let mut why = 0;
-    if wanted & GateWhy::STDIO != 0 && has_pipes_of_its_own(task) == Some(true) {
-        why |= GateWhy::STDIO;
-    }
-    if wanted & GateWhy::COMMAND != 0 && is_named(binprm) == Some(true) {
-        why |= GateWhy::COMMAND;
-    }
-    if wanted & GateWhy::ENVIRONMENT != 0 && lacks_marker(task) == Some(true) {
-        why |= GateWhy::ENVIRONMENT;
-    }
-    why
-}
-
 /// Stops the running process, or does what policy says where that cannot be.
 #[inline(always)]
-fn at_gate(
-    task: Task,
-    mine: &Tracked,
-    why: u32,
-    done: u32,
-    is_job: bool,
-) -> Result<(), DropReason> {
+fn at_gate(task: Task, mine: &Tracked, visit: &Visit) -> Result<(), DropReason> {
     let Some(config) = GATE_CONFIG.get(0) else {
         return Err(DropReason::Unreadable);
     };
+    let cause = refused_for(
+        config,
+        visit.why,
+        visit.traced,
+        visit.is_job,
+        visit.refuses_jobs,
+    );
+    if let Some(cause) = cause {
+        // SAFETY: a number. Should it fail, nothing else could be done.
+        unsafe { bpf_send_signal(SIGKILL) };
+        let Some(mut entry) = GATE_QUEUE.reserve::<GateRefusal>(0) else {
+            return Err(DropReason::RingFull);
+        };
+        let record = entry.as_mut_ptr();
+        let event = event(task, mine, visit.why, GateOutcome::Refused, Some(cause));
+        // SAFETY: the reservation holds a whole record, and every byte of it is written.
+        unsafe { (&raw mut (*record).event).write(event) };
+        match exec::areas(task) {
+            Some(areas) => command::copy(InMemory::of(&areas), record),
+            None => command::copy_nothing(record),
+        }
+        entry.submit(0);
+        return Ok(());
+    }
     let Some(mut entry) = GATE_QUEUE.reserve::<GateEvent>(0) else {
         // Not told of is not stopped: nobody would let it go.
-        refuse(config.open_when_down, why);
+        refuse(config.open_when_down, visit.why);
         return Err(DropReason::RingFull);
     };
-    let header = kernel::header(EventKind::Gate, Some(mine));
+    let mut event = event(task, mine, visit.why, GateOutcome::Passed, None);
     let outcome = if config.served == 0 {
-        refuse(config.open_when_down, why)
-    } else if read::<u32>(task, offset!(task_ptrace)).unwrap_or(0) != 0 {
+        GateOutcome::Passed
+    } else if visit.traced {
         GateOutcome::Traced
-    } else if is_job {
+    } else if visit.is_job {
         GateOutcome::JobControl
     } else {
-        stop(mine, why, done, header.at_ns)
+        stop(mine, visit.why, visit.done, event.header.at_ns)
     };
+    event.outcome = outcome as u32;
+    entry.write(event);
+    entry.submit(0);
+    Ok(())
+}
+
+/// Why a process of interest must not run without anybody being asked, if it must not.
+#[inline(always)]
+pub fn refused_for(
+    config: &GateConfig,
+    why: u32,
+    traced: bool,
+    is_job: bool,
+    refuses_jobs: bool,
+) -> Option<GateCause> {
+    // One that lacks nothing but its environment is fenced all the same.
+    if why & !GateWhy::ENVIRONMENT == 0 {
+        return None;
+    }
+    let refuses = config.refuse_ungated != 0;
+    if config.served == 0 {
+        (config.open_when_down == 0).then_some(GateCause::Unserved)
+    } else if is_job && (refuses || refuses_jobs) {
+        Some(GateCause::Job)
+    } else if traced && refuses {
+        Some(GateCause::Traced)
+    } else {
+        None
+    }
+}
+
+/// What user space is told of the running process.
+#[inline(always)]
+pub fn event(
+    task: Task,
+    mine: &Tracked,
+    why: u32,
+    outcome: GateOutcome,
+    cause: Option<GateCause>,
+) -> GateEvent {
     let parent = pointer(task, offset!(task_real_parent)).unwrap_or(core::ptr::null());
-    entry.write(GateEvent {
-        header,
+    GateEvent {
+        header: kernel::header(EventKind::Gate, Some(mine)),
         parent_start_ns: process_start(parent).unwrap_or(0),
         parent: read(parent, offset!(task_tgid)).unwrap_or(0),
         why,
         outcome: outcome as u32,
-        zero: 0,
-    });
-    entry.submit(0);
-    Ok(())
+        cause: cause.map_or(0, |cause| cause as u32),
+    }
+}
+
+/// Whether a command line may be one that policy names. In doubt it may.
+#[inline(always)]
+fn may_be_meant(task: Task, group: u32) -> bool {
+    match exec::areas(task) {
+        Some(areas) => command::may_be_meant(group, InMemory::of(&areas)),
+        None => true,
+    }
+}
+
+/// Whether somebody traces a process.
+#[inline(always)]
+pub fn is_traced(task: Task) -> bool {
+    read::<u32>(task, offset!(task_ptrace)).unwrap_or(0) != 0
 }
 
 #[inline(always)]
@@ -189,7 +281,7 @@ const SIGSTOP: u32 = 19;
 /// Whether input and output are pipes or unix sockets, and others than its parent's own: then its
 /// parent made them for it. A shell makes them for pipelines, which are not servers.
 #[inline(always)]
-fn has_pipes_of_its_own(task: Task) -> Option<bool> {
+pub fn has_pipes_of_its_own(task: Task) -> Option<bool> {
     let files = pointer(task, offset!(task_files))?;
     let input = channel(files, 0)?;
     let output = channel(files, 1)?;
@@ -240,7 +332,7 @@ fn file(files: *const c_void, number: usize) -> *const c_void {
 /// Whether a shell with job control started the running process as a job of its own. The shell waits
 /// for its jobs to stop as well, and would take the gate for the person at the terminal.
 #[inline(always)]
-fn is_job(task: Task) -> Option<bool> {
+pub fn is_job(task: Task) -> Option<bool> {
     const PROCESS_GROUP: usize = 2;
 
     let signal = pointer(task, offset!(task_signal))?;
@@ -263,59 +355,6 @@ fn is_shell(task: Task) -> bool {
         unsafe { bpf_probe_read_kernel_str((&raw mut name.bytes).cast(), 16, comm.cast()) };
     length > 0 && GATE_SHELLS.get_ptr(name).is_some()
 }
-
-/// Whether policy names the program: by the name it was started by, or by that of its file (a link
-/// may be called anything).
-#[inline(always)]
-fn is_named(binprm: *const c_void) -> Option<bool> {
-    let file = pointer(binprm, offset!(binprm_file))?;
-    let dentry = pointer(file, offset!(file_dentry))?;
-    if is_command(pointer(dentry, offset!(dentry_name))?) {
-        return Some(true);
-    }
-    let path = pointer(binprm, offset!(binprm_filename))?;
-    let start = base_name(path)?;
-    Some(is_command(path.cast::<u8>().wrapping_add(start).cast()))
-}
-
-/// Where the last part of a path begins.
-#[inline(always)]
-fn base_name(path: *const c_void) -> Option<usize> {
-    let text = GATE_TEXT.get_ptr_mut(0)?;
-    // SAFETY: the helper checks the address; the text holds more than that.
-    let length = unsafe { bpf_probe_read_kernel_str(text.cast(), LONGEST_PATH as u32, path) };
-    if length <= 0 {
-        return None;
-    }
-    // SAFETY: a map value that only this CPU uses while the program runs. The start is kept in it
-    // as well: of what lies there the verifier believes nothing, and so need not follow the loop
-    // once for every place where a slash may be.
-    unsafe {
-        let start = text.cast::<u16>().add(LONGEST_PATH);
-        start.write_volatile(0);
-        for at in 0..LONGEST_PATH {
-            let byte = text.cast::<u8>().add(at).read();
-            if byte == 0 {
-                break;
-            }
-            if byte == b'/' {
-                start.write_volatile(at as u16 + 1);
-            }
-        }
-        Some(usize::from(start.read_volatile()) & (LONGEST_PATH - 1))
-    }
-}
-
-#[inline(always)]
-fn is_command(name: *const c_void) -> bool {
-    let mut program = ProgramName { bytes: [0; 32] };
-    // A longer name is cut; user space looks at the whole of it.
-    // SAFETY: the helper checks the address; the destination holds 32 bytes.
-    let length = unsafe { bpf_probe_read_kernel_str((&raw mut program.bytes).cast(), 32, name) };
-    length > 0 && GATE_COMMANDS.get_ptr(program).is_some()
-}
-
-const LONGEST_PATH: usize = 256;
 
 /// Whether no variable of the environment is the marker. Beyond [`MOST_VARIABLES`] it is not
 /// looked for, and then taken to be there.

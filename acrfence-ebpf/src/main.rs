@@ -2,7 +2,9 @@
 //!
 //! - [`tree`]: who belongs to an agent (fork, exit), and the snapshot of all processes
 //! - [`exec`]: which program a tracked process starts
+//! - [`command`]: which command that is
 //! - [`gate`]: stops a tracked process between exec and its first instruction
+//! - [`deny`]: the second line of the gate, where the kernel has LSM
 //! - [`connect`]: sends tracked connections to the daemon
 //! - [`establish`]: tells the daemon whose connection it accepted
 //! - [`write`]: what crosses a boundary that is not fenced
@@ -16,7 +18,9 @@
 #![feature(asm_experimental_arch)]
 
 mod account;
+mod command;
 mod connect;
+mod deny;
 mod establish;
 mod exec;
 mod feature;

@@ -1,9 +1,9 @@
 //! The maps, and what user space sets once at load.
 
 use acrfence_common::{
-    AgentLabel, Claim, ClientKey, Config, Counters, DropKey, Endpoint, GateConfig, GateEntry,
-    Layout, Listener, Parentage, ProgramName, Restorable, SocketRecord, Sort, Tracked, Traffic,
-    TrafficKey,
+    AgentLabel, Claim, ClientKey, CommandWord, Config, Counters, DropKey, Endpoint, GateConfig,
+    GateEntry, Layout, Listener, Parentage, ProgramName, Restorable, SocketRecord, Sort, Tracked,
+    Traffic, TrafficKey,
 };
 use aya_ebpf::bindings::{BPF_RB_FORCE_WAKEUP, BPF_RB_NO_WAKEUP};
 use aya_ebpf::macros::map;
@@ -146,9 +146,21 @@ pub static GATE_CONFIG: Array<GateConfig> = Array::with_max_entries(1, 0);
 #[map]
 pub static GATE_AGENTS: HashMap<u32, u32> = HashMap::with_max_entries(4096, 0);
 
-/// Programs that policy names.
+/// Programs that policy names → which of [`GATE_WORDS`] their command lines must have; 0 for none.
 #[map]
 pub static GATE_COMMANDS: HashMap<ProgramName, u32> = HashMap::with_max_entries(1024, 0);
+
+/// Words of which a command line must have one to be gated.
+#[map]
+pub static GATE_WORDS: HashMap<CommandWord, u32> = HashMap::with_max_entries(8192, 0);
+
+/// Thread → where the words of the command line are that it asked for last.
+#[map]
+pub static GATE_LISTS: LruHashMap<u32, u64> = LruHashMap::with_max_entries(4096, 0);
+
+/// Whether the program that denies an exec was ever asked.
+#[map]
+pub static EXEC_SEEN: Array<u32> = Array::with_max_entries(1, 0);
 
 /// Programs (by `comm`) whose children are not stopped for their pipes: shells make pipelines.
 #[map]

@@ -22,6 +22,7 @@ pub mod orders;
 pub mod pace;
 pub mod postgres;
 pub mod process;
+pub mod repository;
 pub mod scenario;
 pub mod screen;
 pub mod server;

@@ -4,7 +4,7 @@
 
 use std::process::ExitCode;
 
-use acrfence_tests::agents::{Agent, Restore};
+use acrfence_tests::agents::{Agent, Joins, Restore};
 use acrfence_tests::approval::Mode;
 use acrfence_tests::evaluation::{Between, Cell, Suspect};
 use acrfence_tests::scenario::Scenario;
@@ -55,6 +55,20 @@ const REPRESENTATIVE: &[Expected] = {
     ]
 };
 
+/// Agents that are only attached to, and never configured: their stdio servers and commands.
+const ATTACHED: &[Expected] = {
+    use Agent::{ClaudeCode, Codex};
+    use Restore::{Cut, Killed};
+    use Scenario::Payment;
+    use Transport::{McpStdio, Shell};
+    &[
+        (Payment, ClaudeCode, Cut, McpStdio, 2, 0),
+        (Payment, ClaudeCode, Killed, Shell, 2, 0),
+        (Payment, Codex, Cut, McpStdio, 2, 0),
+        (Payment, Codex, Killed, Shell, 2, 0),
+    ]
+};
+
 /// Restores of which the model requests show words alone, and the agent's own store the rest.
 const CORROBORATED: &[(Scenario, Agent, Restore, Transport)] = &[
     (
@@ -96,6 +110,7 @@ fn main() -> ExitCode {
         trials.push(trial(expected, true, Between::Off));
         trials.push(trial(expected, true, Between::On));
     }
+    trials.extend(ATTACHED.iter().map(|&expected| attached(expected)));
     for agent in FRAMEWORKS {
         for restore in [Restore::Rewind, Restore::Reload] {
             for scenario in [Scenario::Payment, Scenario::Transfer] {
@@ -133,10 +148,30 @@ fn trial(expected: Expected, wanted: bool, fence: Between) -> Trial {
             return Ok(Completion::ignored_with(format!("skipped: {why:#}")));
         }
         let lived = match fence {
-            Between::On => with_a_fence(expected),
+            Between::On => with_a_fence(expected, Joins::Launched),
             _ => without_a_fence(expected),
         };
         match lived {
+            Ok(()) => Ok(Completion::Completed),
+            Err(why) => Err(Failed::from(format!("{why:#}"))),
+        }
+    })
+}
+
+/// With a fence, of an agent that runs when somebody attaches to it.
+fn attached(expected: Expected) -> Trial {
+    let (scenario, agent, restore, transport, ..) = expected;
+    let names = [
+        agent.name(),
+        restore.name(),
+        transport.name(),
+        scenario.name(),
+    ];
+    Trial::ignorable_test(format!("attached_{}", names.join("_")), move || {
+        if let Err(why) = agent.home() {
+            return Ok(Completion::ignored_with(format!("skipped: {why:#}")));
+        }
+        match with_a_fence(expected, Joins::Attached) {
             Ok(()) => Ok(Completion::Completed),
             Err(why) => Err(Failed::from(format!("{why:#}"))),
         }
@@ -160,9 +195,9 @@ fn without_a_fence(expected: Expected) -> Result<()> {
     Ok(())
 }
 
-fn with_a_fence(expected: Expected) -> Result<()> {
+fn with_a_fence(expected: Expected, joins: Joins) -> Result<()> {
     let cell = cell(expected, Between::On);
-    let trial = cell.trial(1)?;
+    let trial = cell.trial_that(joins, 1)?;
     let counted = (trial.tally.effects, trial.tally.unauthorised);
     let (meant, said) = (cell.meant(), &trial.said);
     ensure!(

@@ -7,10 +7,11 @@ use std::time::Instant;
 use acrfence_tests::attached::{Attached, Ran, stdio_agent};
 use acrfence_tests::authority::Authority;
 use acrfence_tests::bank::{Bank, order, reference, rewritten_order};
-use acrfence_tests::client::{plain, python};
+use acrfence_tests::client::{bare_python, python};
 use acrfence_tests::fence::Fence;
 use acrfence_tests::postgres::Postgres;
-use acrfence_tests::process::{PATIENCE, Running, run};
+use acrfence_tests::process::{PATIENCE, Running};
+use acrfence_tests::repository::Repository;
 use anyhow::{Context as _, Result, ensure};
 use serde_json::{Value, json};
 
@@ -230,6 +231,51 @@ fn a_payment_that_its_agent_did_not_live_to_see_happens_once() -> Result<()> {
     Ok(())
 }
 
+/// A server of rmcp's, the SDK for Rust.
+#[test]
+fn an_rmcp_server_says_the_same_bytes_with_and_without() -> Result<()> {
+    let fence = Fence::start(&Authority::new()?)?;
+    let talk = bare_python("talk.py", &[])?;
+    let own = std::env::current_exe()?;
+    let mut places = own.ancestors().skip(1).take(2);
+    let server = places
+        .find_map(|place| Some(place.join("acrfence-stdio-service")).filter(|file| file.is_file()))
+        .context("the server is built beside the tests")?;
+    let mut heard = Vec::new();
+    for with in [false, true] {
+        let agent = bare_python("shell_agent.py", &[])?;
+        let mut agent = match with {
+            true => Attached::attach(&fence, "buyer", agent)?,
+            false => Attached::start(&fence, agent)?,
+        };
+        let books = tempfile::tempdir()?;
+        let words = std::iter::once(talk.get_program()).chain(talk.get_args());
+        let words: Vec<_> = words.map(|word| word.to_string_lossy()).collect();
+        let (server, books) = (server.display(), books.path().display());
+        let ran = agent.sh(&format!(
+            "{} {server} bank --books {books}",
+            words.join(" ")
+        ))?;
+        assert_eq!((ran.status, ran.stderr.as_str()), (0, ""), "{ran:?}");
+        heard.push(ran.stdout);
+    }
+    assert!(
+        heard[0].contains("booked") && heard[0].len() > 1000,
+        "{}",
+        heard[0]
+    );
+    assert!(heard[0].ends_with(" 0\n"), "{}", heard[0]);
+    assert_eq!(heard[0], heard[1], "without the fence and with it");
+    // It was not past the fence that it said the same.
+    let tools: Vec<Value> = fence.effects("buyer")?;
+    assert!(
+        tools.iter().all(|effect| effect["transport"] == "mcp"),
+        "{tools:#?}"
+    );
+    assert_eq!(tools.len(), 4, "{tools:#?}");
+    Ok(())
+}
+
 /// A restored agent with a shell: `first` and `again` mean the same, `different` does not. `count`
 /// tells how often it happened outside.
 struct Command<'a> {
@@ -273,54 +319,6 @@ fn refused(ran: &Ran) {
     assert_eq!(ran.stdout, "");
 }
 
-/// A repository that counts what is pushed to it, and a clone whose agent commits before it pushes.
-struct Repository {
-    dir: tempfile::TempDir,
-}
-
-impl Repository {
-    fn new() -> Result<Self> {
-        let repository = Self {
-            dir: tempfile::tempdir()?,
-        };
-        let script = r#"set -e
-            git init --quiet --bare remote
-            printf '#!/bin/sh\ncat >> "%s/pushes"\n' "$PWD" > remote/hooks/post-receive
-            chmod +x remote/hooks/post-receive
-            git init --quiet --initial-branch main work
-            cd work
-            git config user.name tester
-            git config user.email tester@example.invalid
-            echo 0 > file
-            git add file
-            git commit --quiet --message start"#;
-        let mut shell = plain("/bin/sh");
-        shell
-            .args(["-c", script])
-            .current_dir(repository.dir.path());
-        let ended = run("git", &mut shell)?;
-        ensure!(ended.ok(), "{}{}", ended.stdout, ended.stderr);
-        Ok(repository)
-    }
-
-    fn pushes(&self) -> usize {
-        lines(&self.dir.path().join("pushes"))
-    }
-
-    /// Goes back to the start, works, and pushes: a restored agent makes another commit of the same
-    /// work.
-    fn works_and(&self, push: &str) -> String {
-        let commit = format!(
-            "git commit --quiet --all --message 'at {}'",
-            reference().unwrap_or_default()
-        );
-        format!(
-            "cd {}/work && git reset --quiet --hard $(git rev-list --max-parents=0 HEAD) && echo 1 > file && {commit} && {push}",
-            self.dir.path().display()
-        )
-    }
-}
-
 #[test]
 fn a_push_to_a_file_happens_once() -> Result<()> {
     let fence = Fence::start(&Authority::new()?)?;
@@ -345,7 +343,7 @@ fn every_other_program_is_logged_as_not_fenced() -> Result<()> {
     let fence = Fence::start(&Authority::new()?)?;
     let repository = Repository::new()?;
     let mut agent = Attached::with_shell(&fence, "coder")?;
-    let dir = repository.dir.path().canonicalize()?;
+    let dir = repository.dir().canonicalize()?;
     let commands = format!(
         "cd {} && sh -c 'exit 3'; sh -c 'kill -9 $$'; sh -c 'exec env true of-another'; {}; env true the-last",
         dir.display(),
@@ -404,7 +402,7 @@ fn every_other_program_is_logged_as_not_fenced() -> Result<()> {
 fn a_push_over_ssh_happens_once() -> Result<()> {
     let fence = Fence::start(&Authority::new()?)?;
     let repository = Repository::new()?;
-    let dir = repository.dir.path().display().to_string();
+    let dir = repository.dir().display().to_string();
     let mut host = Running::start(
         "an SSH host",
         &mut python("python-ssh", "ssh_host.py", &[&dir])?,

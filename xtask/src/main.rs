@@ -1,13 +1,16 @@
 //! Chores of this repository: `cargo xtask build`, …
 
 mod agents;
+mod arm;
 mod bench;
 mod build;
 mod criu;
+mod debian;
 mod demo;
 mod environment;
 mod eval;
 mod judge;
+mod kernels;
 mod licences;
 mod test;
 mod toolchain;
@@ -26,6 +29,8 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum Chore {
+    /// Check that library and binary compile for aarch64.
+    Aarch64,
     /// Measure, beside the floor of the same machine in the same run.
     Bench(bench::Options),
     /// Build the kernel programs, then the `acrfence` binary that carries them.
@@ -36,6 +41,8 @@ enum Chore {
     Environment(environment::Options),
     /// Run real agents through restores, with and without the fence, and count what was done.
     Eval(eval::Options),
+    /// Run tests inside other kernels, in software emulation.
+    Kernels(kernels::Options),
     /// Check that every dependency may be shipped.
     Licences(licences::Options),
     /// Run every check that a change must pass.
@@ -44,11 +51,13 @@ enum Chore {
 
 fn main() -> ExitCode {
     let result = match Arguments::parse().chore {
+        Chore::Aarch64 => arm::set_up().and_then(|cross| arm::check(&cross)),
         Chore::Bench(options) => bench::run(&options),
         Chore::Build(options) => build::run(&options),
         Chore::Demo(options) => demo::run(&options),
         Chore::Environment(options) => environment::run(&options),
         Chore::Eval(options) => eval::run(&options),
+        Chore::Kernels(options) => kernels::run(&options),
         Chore::Licences(options) => licences::run(&options),
         Chore::Test(options) => test::run(&options),
     };

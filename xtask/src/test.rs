@@ -6,8 +6,10 @@ use std::time::Instant;
 use anyhow::{Result, ensure};
 
 use crate::agents;
+use crate::arm;
 use crate::build::{self, workspace};
 use crate::environment;
+use crate::kernels;
 use crate::licences;
 use crate::toolchain::is_root;
 
@@ -92,6 +94,14 @@ pub fn run(options: &Options) -> Result<()> {
             build::succeed(&mut tests)
         });
     }
+    if options.full {
+        report.optional("aarch64", arm::set_up, |cross| arm::check(&cross));
+    }
+    if equipped && options.full {
+        report.optional("other kernels", kernels::set_up, |kernels| {
+            kernels.test(&kernels::Options::default())
+        });
+    }
     report.end()
 }
 
@@ -136,6 +146,25 @@ impl Report {
             println!("{name}: {e:#}");
         }
         outcome.is_ok()
+    }
+
+    /// The same for a check that not every machine can make: where it cannot be set up, it is skipped
+    /// and says why.
+    fn optional<T>(
+        &mut self,
+        name: &'static str,
+        set_up: impl FnOnce() -> Result<T>,
+        check: impl FnOnce(T) -> Result<()>,
+    ) {
+        match set_up() {
+            Ok(ready) => {
+                self.step(name, || check(ready));
+            }
+            Err(e) => {
+                println!("\n=== {name}\nskipped: {e:#}");
+                self.lines.push(format!("{name:<30} skipped: {e:#}"));
+            }
+        }
     }
 
     fn end(self) -> Result<()> {

@@ -85,6 +85,10 @@ pub trait Arbiter: Send + Sync + 'static {
         self.admit(call).await
     }
 
+    /// A call that `inside` carries out already, as nobody could stop it: it is not decided, only recorded.
+    /// None when it is no effect, or cannot be recorded.
+    async fn witness(&self, call: ToolCall, inside: ProcessIdentity) -> Option<Box<dyn Ticket>>;
+
     /// Whether a request with this method and URL is wanted with its whole body, decoded, whatever the
     /// recording bound is ([`Self::admit_whole`]): an LLM request says in it what the agent remembers.
     fn wants_whole(&self, method: &str, url: &str) -> bool {
@@ -118,6 +122,9 @@ pub trait Arbiter: Send + Sync + 'static {
 
     /// Something kept the boundary from doing its work on a connection.
     fn trouble(&self, trouble: Trouble);
+
+    /// A command that policy names ran, or was refused, and nobody could be asked about it.
+    fn unasked(&self, unasked: Unasked);
 
     /// The agent hung up, or its connection broke, before it had the response of this effect:
     /// forwarded or replayed, it does not know the outcome and may well send the call again.
@@ -206,6 +213,19 @@ pub struct OpaqueFlow {
     pub digest: Option<Digest>,
     /// Whether its bytes began to flow.
     pub began: bool,
+}
+
+/// A command that policy names and that could not be stopped to ask about it.
+#[derive(Clone, Debug)]
+pub struct Unasked {
+    /// The process, with its command line as far as it is known.
+    pub origin: Origin,
+    /// Whether it was kept from running.
+    pub refused: bool,
+    /// Why it could not be stopped, in a few words.
+    pub why: &'static str,
+    /// What a person should know and can do, in a sentence.
+    pub detail: String,
 }
 
 /// Something a person should know about a connection.

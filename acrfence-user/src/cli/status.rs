@@ -3,6 +3,7 @@
 use super::Global;
 use super::output::{count, json, line, short, table, time};
 use crate::control::{Client, Status};
+use crate::words::OpaqueClass;
 
 /// So many things that wait are shown.
 const SHOWN: usize = 10;
@@ -68,6 +69,13 @@ pub(super) async fn status(client: &Client, global: &Global) -> anyhow::Result<(
             of("environment"),
         ))?;
     }
+    if let Some(gate) = &s.gate {
+        line(if gate.denies {
+            "  at exec: what must not run and cannot be stopped is denied (LSM)"
+        } else {
+            "  at exec: what must not run and cannot be stopped is killed before it begins (no LSM)"
+        })?;
+    }
     let ungated = s.gate.iter().flat_map(|gate| &gate.ungated);
     // Who ended at the gate did nothing.
     for (why, n) in ungated.filter(|(why, _)| *why != "gone") {
@@ -112,6 +120,20 @@ pub(super) async fn status(client: &Client, global: &Global) -> anyhow::Result<(
             ))?;
         }
         for o in &agent.not_fenced {
+            if o.class == OpaqueClass::Command {
+                let what = |word: &str, times: u64| match times {
+                    0 => Ok(()),
+                    times => line(&format!(
+                        "{word} {}: {}: {}",
+                        agent.name,
+                        o.peer,
+                        count(times as usize, "time")
+                    )),
+                };
+                what("NOT FENCED", o.flows)?;
+                what("REFUSED", o.refused)?;
+                continue;
+            }
             if o.flows > 0 {
                 line(&format!(
                     "NOT FENCED {}: {}, {}: {} ({} open), {} bytes sent, {} received",

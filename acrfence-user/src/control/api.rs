@@ -54,6 +54,10 @@ pub struct GateCounts {
     /// Those that could not be gated, by why: they ran and are not fenced, or were killed, as
     /// `gate.ungated` says.
     pub ungated: BTreeMap<String, u64>,
+    /// Whether what must not run and cannot be stopped is denied before its exec (LSM); otherwise it is
+    /// killed before its first instruction.
+    #[serde(default)]
+    pub denies: bool,
 }
 
 /// Something that waits for a person.

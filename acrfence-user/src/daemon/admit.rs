@@ -6,7 +6,7 @@ use super::in_doubt::Doubt;
 use super::pipeline::Pipeline;
 use super::ticket::ObservedTicket;
 use crate::analyzer::credential;
-use crate::boundary::{Admission, Arbiter, Courier, OpaqueFlow, Trouble};
+use crate::boundary::{Admission, Arbiter, Courier, OpaqueFlow, Ticket, Trouble, Unasked};
 use crate::effect::LogError;
 use crate::fence::tool_key;
 use crate::lineage::conversation::{ModelTraffic, may_be_model, recognise};
@@ -26,6 +26,27 @@ impl Arbiter for Pipeline {
     async fn admit_inside(&self, call: ToolCall, inside: ProcessIdentity) -> Admission {
         let admitted = self.take(call, None, None).await;
         self.carried_out(admitted, inside)
+    }
+
+    async fn witness(&self, call: ToolCall, inside: ProcessIdentity) -> Option<Box<dyn Ticket>> {
+        let kind = self
+            .config()
+            .classify(&call, false, Default::default())
+            .kind;
+        let admitted = match kind {
+            Kind::Effect => self.happened(call).await,
+            Kind::ReadOnly | Kind::Model => return None,
+        };
+        match admitted {
+            Ok(admitted) => match self.carried_out(admitted, inside) {
+                Admission::Forward(ticket) => Some(ticket),
+                Admission::Replay { .. } | Admission::Refuse(_) => None,
+            },
+            Err(e) => {
+                tracing::error!("a command that runs could not be recorded: {e}");
+                None
+            }
+        }
     }
 
     fn wants_whole(&self, method: &str, url: &str) -> bool {
@@ -55,6 +76,10 @@ impl Arbiter for Pipeline {
     fn trouble(&self, trouble: Trouble) {
         tracing::warn!(agent = %trouble.origin.agent, pid = trouble.origin.process.tgid, "{}", trouble.detail);
         self.0.notices.trouble(trouble);
+    }
+
+    fn unasked(&self, unasked: Unasked) {
+        self.note_unasked(unasked);
     }
 
     fn abandoned(&self, _origin: &Origin, effect: EffectId) {
@@ -128,6 +153,26 @@ impl Pipeline {
             }
         };
         admitted.unwrap_or_else(|e| cannot_record(&e))
+    }
+
+    /// Records an effect that is on its way already.
+    async fn happened(&self, mut call: ToolCall) -> Result<Admission, LogError> {
+        let asks = self.asks(&call).await;
+        let presented = credential::presented(&call.request);
+        self.take_secrets_out(&mut call);
+        self.decided().effect(&call);
+        let key = tool_key(&call.request);
+        if let Some(within) = self.0.nesting.around(call.origin.process) {
+            return self.admit_within(call, key, presented, within).await;
+        }
+        let (_shared, placed) = self.desk_shared(&call.origin, asks.as_ref()).await;
+        let placed = placed.as_ref();
+        let Some(place) = self.place(&call.origin.agent, placed) else {
+            return Ok(Admission::Refuse(not_attached()));
+        };
+        let presented = self.fingerprints(&presented);
+        self.forward(call, place, placed, key, presented, None)
+            .await
     }
 
     /// Takes an effect's call its way.

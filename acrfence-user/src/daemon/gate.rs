@@ -10,6 +10,7 @@ use anyhow::Context as _;
 use super::kernel::LifeIndex;
 use super::pipeline::Pipeline;
 use super::service::Daemon;
+use crate::boundary::process::commands::Rules;
 use crate::boundary::process::gate::{self, Door, Gatekeeper, Serving, Warden, Watched, serve};
 use crate::cli::mcp::DOOR;
 use crate::control::{CaInfo, GateCounts};
@@ -34,7 +35,7 @@ pub(super) struct Gate(OnceLock<Result<Arc<Gatekeeper>, String>>);
 
 impl Gate {
     /// Processes at the gate, by what was done with them; none when there is no gate.
-    pub(super) fn counts(&self) -> Option<GateCounts> {
+    pub(super) fn counts(&self, denies: bool) -> Option<GateCounts> {
         let counts = self.0.get()?.as_ref().ok()?.counts();
         let named = |counts: BTreeMap<&'static str, u64>| {
             counts
@@ -45,6 +46,7 @@ impl Gate {
         Some(GateCounts {
             gated: named(counts.gated),
             ungated: named(counts.ungated),
+            denies,
         })
     }
 
@@ -63,7 +65,12 @@ impl Daemon {
     pub(super) fn cover(&self, life: LifeIndex) -> Option<String> {
         let why = match self.gate.missing() {
             Some(why) => why.to_owned(),
-            None => format!("{:#}", self.kernel.gate(life).err()?),
+            None => {
+                let told = self
+                    .typed
+                    .cover(life, |refuses| self.kernel.gate(life, refuses));
+                format!("{:#}", told.err()?)
+            }
         };
         Some(format!(
             "Stdio servers and commands of this agent are not fenced: {why}."
@@ -110,7 +117,7 @@ pub(super) fn open(
         ungated: config.gate.ungated,
         ..gate::Settings::default()
     };
-    let commands: Vec<String> = settings.rules.programs().map(str::to_owned).collect();
+    let rules = settings.rules.clone();
     let arbiter = Arc::new(pipeline.clone());
     let keeper = Gatekeeper::new(arbiter, watched.clone(), settings);
     let keeper = Arc::new(keeper.context("cannot start the threads of the exec gate")?);
@@ -121,7 +128,7 @@ pub(super) fn open(
     let door = Door::open(&path, &keeper);
     let door = door.with_context(|| format!("cannot open {} for stdio servers", path.display()))?;
     let served = if config.gate.exec {
-        serve_gate(pin_dir, probe, &keeper, &commands).map_err(|e| format!("{e:#}"))
+        serve_gate(pin_dir, probe, &keeper, &rules).map_err(|e| format!("{e:#}"))
     } else {
         Err("policy has the exec gate off (`[gate] exec = false`)".to_owned())
     };
@@ -145,10 +152,10 @@ fn serve_gate(
     pin_dir: &Path,
     probe: &Arc<Probe>,
     keeper: &Arc<Gatekeeper>,
-    commands: &[String],
+    rules: &Rules,
 ) -> anyhow::Result<(Serving, Warden)> {
     may_trace().map_err(anyhow::Error::msg)?;
-    probe.gate_commands(commands.iter().map(String::as_str))?;
+    probe.gate_commands(rules.telltales())?;
     probe.gate_shells(SHELLS)?;
     let mut warden = std::process::Command::new("/proc/self/exe");
     warden.arg("gate-warden").arg("--pins").arg(pin_dir);

@@ -69,8 +69,14 @@ pub trait Kernel: Send + Sync + 'static {
     /// Whether connections of this process can be redirected at all.
     fn covers(&self, pid: u32) -> bool;
 
-    /// Stops what a life's processes start at the exec gate, from now on.
-    fn gate(&self, life: LifeIndex) -> anyhow::Result<()>;
+    /// Stops what a life's processes start at the exec gate, from now on. What cannot be stopped because
+    /// it is typed into an interactive shell runs, or is refused.
+    fn gate(&self, life: LifeIndex, refuses_what_is_typed: bool) -> anyhow::Result<()>;
+
+    /// Whether an exec that must not run and cannot be stopped is denied before it begins.
+    fn denies_exec(&self) -> bool {
+        false
+    }
 
     /// Stops tracking a life's processes.
     fn untrack(&self, life: LifeIndex) -> anyhow::Result<()>;

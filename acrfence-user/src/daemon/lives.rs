@@ -111,6 +111,7 @@ impl Daemon {
             }
         };
         self.attached.notify_one();
+        self.expect_typed(&name, index).await;
         notes.extend(self.cover(index));
         let listed = if wanted.cut {
             self.kernel.cut(index)
@@ -247,13 +248,22 @@ impl Daemon {
         })
     }
 
-    /// Lets the exec gate cover the lives that a daemon before this one left.
-    pub(super) fn gate_the_living(&self) {
-        let living: Vec<_> = self.pipeline.with_lineage(|lineage| {
-            let lives = lineage.agents().flat_map(|(_, line)| line.running());
-            lives.map(|life| life_index(life.began)).collect()
+    /// Lets the exec gate cover the lives that a daemon before this one left, also those that ended and left
+    /// something running.
+    pub(super) async fn gate_the_living(&self) {
+        let all: Vec<_> = self.pipeline.with_lineage(|lineage| {
+            let lives = lineage
+                .agents()
+                .flat_map(|(name, line)| line.lives.iter().map(move |life| (name, life)));
+            lives
+                .map(|(name, life)| (name.clone(), life_index(life.began)))
+                .collect()
         });
-        for life in living {
+        for (agent, life) in all {
+            if self.kernel.processes(life) == 0 {
+                continue;
+            }
+            self.expect_typed(&agent, life).await;
             if let Some(note) = self.cover(life) {
                 tracing::error!("{note}");
             }

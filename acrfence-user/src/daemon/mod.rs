@@ -33,6 +33,7 @@ mod stores;
 mod talks;
 mod ticket;
 mod tools;
+mod typed;
 mod upkeep;
 mod verdicts;
 mod waiting;

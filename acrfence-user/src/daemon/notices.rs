@@ -118,7 +118,8 @@ impl Notices {
         match seen.step {
             OpaqueStep::Began => {
                 count.flows += 1;
-                count.open += 1;
+                // Nobody says when a command ended.
+                count.open += u64::from(seen.class != OpaqueClass::Command);
             }
             OpaqueStep::WentOn => {}
             OpaqueStep::Ended => count.open = count.open.saturating_sub(1),

@@ -28,8 +28,16 @@ impl Kernel for Probe {
         Probe::covers(self, pid)
     }
 
-    fn gate(&self, life: LifeIndex) -> anyhow::Result<()> {
-        Ok(self.gate_agent(life, probe::GateWhy::ALL)?)
+    fn gate(&self, life: LifeIndex, refuses_what_is_typed: bool) -> anyhow::Result<()> {
+        let mut bits = probe::GateWhy::ALL;
+        if refuses_what_is_typed {
+            bits |= probe::GateWhy::REFUSE_JOBS;
+        }
+        Ok(self.gate_agent(life, bits)?)
+    }
+
+    fn denies_exec(&self) -> bool {
+        Probe::denies_exec(self)
     }
 
     fn untrack(&self, life: LifeIndex) -> anyhow::Result<()> {

@@ -237,6 +237,7 @@ impl Daemon {
                 tracing::error!("{what}");
                 self.pipeline.notices().problem(what);
             }
+            self.fit_gates().await;
             // In any case: the program that restores it waits for it.
             if let Err(e) = self.kernel.go_on(one.process) {
                 self.pipeline.notices().problem(format!("{e:#}"));

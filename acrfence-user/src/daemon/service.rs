@@ -45,6 +45,8 @@ pub struct Daemon {
     pub(super) attached: tokio::sync::Notify,
     /// What of the exec gate there is.
     pub(super) gate: super::gate::Gate,
+    /// What the kernel knows of commands that are typed.
+    pub(super) typed: super::typed::Typed,
 }
 
 impl Daemon {
@@ -70,6 +72,7 @@ impl Daemon {
             restores: super::restores::Restores::default(),
             attached: tokio::sync::Notify::new(),
             gate: super::gate::Gate::default(),
+            typed: super::typed::Typed::default(),
         }
     }
 
@@ -107,7 +110,7 @@ impl Daemon {
                 .collect(),
             drops: self.drops(),
             problems: self.problems(),
-            gate: self.gate.counts(),
+            gate: self.gate.counts(self.kernel.denies_exec()),
             troubles: self
                 .pipeline
                 .notices()
@@ -291,6 +294,8 @@ impl Daemon {
             .pipeline
             .open_branches::<ServiceError>(&agent, |l| make(l).map_err(ServiceError))
             .await?;
+        // Before anybody hears that it counts.
+        self.fit_gates().await;
         self.opened(agent, &opened)
     }
 
@@ -341,6 +346,7 @@ impl Daemon {
                 self.pipeline.move_lines(&agent, parent, branch.id).await;
             }
         }
+        self.fit_gates().await;
         self.opened(agent, &opened)
     }
 

@@ -16,6 +16,7 @@ use super::lives::NO_PROCESS_LEFT;
 use super::pipeline::{Keys, Pipeline};
 use super::service::Daemon;
 use crate::analyzer::{Llm, LlmSettings};
+use crate::boundary::process::gate::Ungated;
 use crate::boundary::tls::{ca::Ca, private, trust};
 use crate::boundary::{self, Boundary};
 use crate::control::{self, CaInfo};
@@ -117,12 +118,13 @@ async fn run(settings: Settings, config: Config) -> anyhow::Result<()> {
         &daemon,
         &probe,
     )?;
-    daemon.gate_the_living();
+    daemon.gate_the_living().await;
     refresh_private_trust(&ca_pem, &probe)?;
 
     // Those that nobody was there to take in.
     daemon.adopt_restored().await;
     let watching = tokio::spawn(watch(daemon.clone(), probe.clone(), stop.clone()));
+    let fitting = tokio::spawn(daemon.clone().keep_gates_fit(stop.clone()));
     let observing = tokio::spawn(super::observing::observe(
         daemon.clone(),
         probe.clone(),
@@ -147,7 +149,9 @@ async fn run(settings: Settings, config: Config) -> anyhow::Result<()> {
     stop.cancelled().await;
     tracing::info!("stopping");
     process_gate.close();
-    for part in [redirected, control, watching, observing, namespaces] {
+    for part in [
+        redirected, control, watching, observing, fitting, namespaces,
+    ] {
         if let Err(e) = part.await {
             tracing::error!("a part of the daemon ended badly: {e}");
         }
@@ -326,6 +330,7 @@ fn attach_probe(
             DaemonDown::Closed => probe::DaemonDown::Closed,
             DaemonDown::Open => probe::DaemonDown::Open,
         },
+        refuse_ungated: config.gate.ungated == Ungated::Refuse,
         ..probe::Settings::default()
     })?;
     Ok(probe)

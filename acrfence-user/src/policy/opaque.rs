@@ -7,11 +7,14 @@ use super::rule::{any_fits, glob};
 use crate::words::OpaqueClass;
 
 /// What a restored agent may do until somebody forks it.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct AfterRestore {
     /// Connections that go through the hook and are not understood.
     pub opaque: Opaqueness,
+    /// Commands that policy names and that are typed into an interactive shell: they cannot be compared
+    /// with what was done before.
+    pub interactive: Opaqueness,
     /// `[[after_restore.class]]`: exceptions; the first that fits decides.
     pub class: Vec<ClassRule>,
     /// Hosts of models that are told what was done already (`*` stands for any run of characters): the
@@ -58,6 +61,18 @@ pub struct OpaqueTo<'a> {
     pub port: u16,
 }
 
+impl Default for AfterRestore {
+    fn default() -> Self {
+        Self {
+            opaque: Opaqueness::Allow,
+            // It may be done a second time, and who types it can be told.
+            interactive: Opaqueness::Deny,
+            class: Vec::new(),
+            inform: Vec::new(),
+        }
+    }
+}
+
 impl AfterRestore {
     /// Whether the model at this host is told what was done already.
     pub fn informs(&self, host: &str) -> bool {
@@ -96,6 +111,9 @@ impl ClassRule {
     pub(super) fn check(&self) -> Result<(), String> {
         if self.kind.is_empty() && self.host.is_none() && self.port.is_empty() {
             return Err("it names neither kind nor host nor port, so it would fit everything; set `after_restore.opaque` instead".into());
+        }
+        if self.kind.contains(&OpaqueClass::Command) {
+            return Err("`command` is no connection; set `after_restore.interactive`".into());
         }
         let past_the_hook =
             |kind: &&OpaqueClass| matches!(kind, OpaqueClass::Unix | OpaqueClass::Udp);
@@ -212,6 +230,19 @@ mod tests {
             Config::parse("[[after_restore.class]]\nkind = [\"databse\"]\nopaque = \"deny\"")
                 .unwrap_err();
         assert!(unknown.contains("line 2"), "{unknown}");
+    }
+
+    #[test]
+    fn what_is_typed_is_refused_unless_policy_allows_it() {
+        assert_eq!(
+            Config::default().after_restore.interactive,
+            Opaqueness::Deny
+        );
+        let own = Config::parse("[after_restore]\nopaque = \"deny\"\ninteractive = \"allow\"");
+        assert_eq!(own.unwrap().after_restore.interactive, Opaqueness::Allow);
+        let class = "[[after_restore.class]]\nkind = [\"command\"]\nopaque = \"deny\"";
+        let error = Config::parse(class).unwrap_err();
+        assert!(error.contains("after_restore.interactive"), "{error}");
     }
 
     #[test]

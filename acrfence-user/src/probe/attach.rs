@@ -78,10 +78,7 @@ impl Probe {
             config.daemon_netns = netns;
             config.cgroup = cgroup_id;
         })?;
-        maps.configure_gate(acrfence_common::GateConfig {
-            served: 0,
-            open_when_down: u32::from(settings.daemon_down == DaemonDown::Open),
-        })?;
+        maps.configure_gate(settings.gate(false))?;
         maps.parents.clear()?;
         maps.listeners.clear()?;
         // Connections to a daemon that is gone are not ours to accept.
@@ -89,18 +86,29 @@ impl Probe {
         let same_cgroup = before.cgroup == cgroup_id;
         let refused = hooks::attach(&mut ebpf, &settings, &pins, cgroup, same_cgroup)?;
 
+        let denies_exec = hooks::kernel_btf()
+            .map_err(|error| error.to_string())
+            .and_then(|btf| hooks::second_line(&mut ebpf, &btf, Some(&pins), || maps.exec_seen()));
+        if let Err(why) = &denies_exec {
+            tracing::info!(
+                why,
+                "an exec that must not run is killed as it begins: this kernel lets nobody deny it"
+            );
+        }
+
         let (feed, _) = broadcast::channel(EVENTS_HELD);
         let probe = Self {
             decoder: Decoder {
                 env_allow: settings.env_allow.clone(),
             },
             drain: Drain::new(ring, logger),
-            maps,
             ebpf: Mutex::new(ebpf),
             table: Mutex::default(),
             feed,
             walking: Mutex::default(),
             past_traffic: Mutex::default(),
+            denies_exec,
+            maps,
             refused,
             netns,
             _lock: lock,

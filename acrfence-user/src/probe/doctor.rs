@@ -4,6 +4,7 @@ use std::path::Path;
 
 use serde::Serialize;
 
+use super::maps::Maps;
 use super::{Settings, hooks, mounts};
 
 /// One thing that was looked at.
@@ -49,8 +50,8 @@ impl Report {
     }
 }
 
-/// Looks at this machine. Loads the programs so that the kernel checks them; attaches nothing and
-/// leaves nothing behind.
+/// Looks at this machine. Loads the programs so that the kernel checks them, attaches for a moment the one
+/// that can deny an exec, to nobody's process, and leaves nothing behind.
 pub fn doctor() -> Report {
     let mut checks = vec![root(), kernel()];
     let layout = hooks::kernel_layout();
@@ -186,17 +187,19 @@ fn programs() -> Vec<Check> {
             "running agents cannot be attached to",
         ),
     });
-    // Not needed by anything yet, so their absence costs nothing.
-    for (program, name) in [
-        ("feature_fentry", "fentry"),
-        ("feature_lsm", "LSM programs"),
-    ] {
-        let found = match hooks::load_feature(&mut ebpf, program, &btf) {
-            Ok(()) => "allowed".to_owned(),
-            Err(why) => format!("refused ({why}); nothing needs it, tracepoints are used instead"),
-        };
-        checks.push(good(name, &found));
-    }
+    let denies = Maps::take(&mut ebpf)
+        .map_err(|error| error.to_string())
+        .and_then(|(maps, _)| hooks::second_line(&mut ebpf, &btf, None, || maps.exec_seen()));
+    // Not needed, so their absence costs little or nothing.
+    checks.push(good("LSM programs", &match denies {
+        Ok(()) => "allowed; commands that must not run and cannot be stopped are denied".to_owned(),
+        Err(why) => format!("refused ({why}); commands that must not run and cannot be stopped are killed as they begin"),
+    }));
+    let found = match hooks::load_feature(&mut ebpf, "feature_fentry", &btf) {
+        Ok(()) => "allowed".to_owned(),
+        Err(why) => format!("refused ({why}); nothing needs it, tracepoints are used instead"),
+    };
+    checks.push(good("fentry", &found));
     checks
 }
 

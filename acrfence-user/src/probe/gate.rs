@@ -1,17 +1,45 @@
 //! The exec gate, as user space sees it: what is stopped, and who stands there.
 
+use std::collections::HashMap;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::Path;
 
-use acrfence_common::{GateConfig, GateEntry, GateEvent, GateOutcome, ProgramName};
-use aya::maps::{Array, HashMap, Map, MapData, RingBuf};
+use acrfence_common::{
+    CommandWord, GateCause, GateConfig, GateEntry, GateEvent, GateOutcome, GateRefusal, ProgramName,
+};
+use aya::maps::{Array, Map, MapData, RingBuf};
 
-use super::{DaemonDown, Probe, ProbeError};
+use super::{DaemonDown, Probe, ProbeError, Settings};
 use crate::words::ProcessIdentity;
 
+/// A program whose commands are stopped.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NamedProgram<'a> {
+    /// Its name, without directory.
+    pub name: &'a str,
+    /// What one of its words must be; none when any command line of it is stopped. Looked at only
+    /// where a process cannot be stopped, so that the rules could be asked.
+    pub words: Option<Vec<&'a str>>,
+}
+
+impl<'a> From<&'a str> for NamedProgram<'a> {
+    fn from(name: &'a str) -> Self {
+        Self { name, words: None }
+    }
+}
+
+/// A process that the kernel refused to let run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Refusal {
+    /// Why.
+    pub cause: GateCause,
+    /// The first words of its command line; cut ones end in `…`. Empty when they are not known.
+    pub argv: Vec<String>,
+}
+
 /// A process that the kernel found to be of interest at its exec.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Gated {
     /// The process.
     pub process: ProcessIdentity,
@@ -25,6 +53,8 @@ pub struct Gated {
     pub outcome: GateOutcome,
     /// When (nanoseconds since boot).
     pub at_ns: u64,
+    /// What more is known when it was refused.
+    pub refusal: Option<Refusal>,
 }
 
 /// A process that stands at the gate.
@@ -108,9 +138,39 @@ impl Probe {
     /// to be known.
     pub fn gate_commands<'a>(
         &self,
-        names: impl IntoIterator<Item = &'a str>,
+        programs: impl IntoIterator<Item = impl Into<NamedProgram<'a>>>,
     ) -> Result<Vec<String>, ProbeError> {
-        replace(&self.maps.gate_commands, names)
+        let (mut names, mut words, mut too_long) = (HashMap::new(), HashMap::new(), Vec::new());
+        for (n, program) in programs.into_iter().enumerate() {
+            let program: NamedProgram<'a> = program.into();
+            let Some(name) = ProgramName::new(program.name) else {
+                too_long.push(program.name.to_owned());
+                continue;
+            };
+            let wanted = program.words.and_then(|wanted| {
+                let wanted = wanted.into_iter().map(ProgramName::new);
+                wanted.collect::<Option<Vec<_>>>()
+            });
+            // A word that the kernel cannot know cannot be asked for.
+            let group = match wanted {
+                Some(_) => u32::try_from(n + 1).unwrap_or(0),
+                None => 0,
+            };
+            names.insert(name, group);
+            for word in wanted.unwrap_or_default() {
+                words.insert(CommandWord { word, group }, 1);
+            }
+        }
+        // At no moment is a program there whose words are missing.
+        let stale = self.maps.gate_words.entries()?;
+        for (word, value) in &words {
+            self.maps.gate_words.set(word, value)?;
+        }
+        replace(&self.maps.gate_commands, &names)?;
+        for old in stale.into_keys().filter(|old| !words.contains_key(old)) {
+            self.maps.gate_words.remove(&old)?;
+        }
+        Ok(too_long)
     }
 
     /// Replaces the names of programs whose children are not stopped for their pipes.
@@ -118,7 +178,23 @@ impl Probe {
         &self,
         names: impl IntoIterator<Item = &'a str>,
     ) -> Result<Vec<String>, ProbeError> {
-        replace(&self.maps.gate_shells, names)
+        let (mut known, mut too_long) = (HashMap::new(), Vec::new());
+        for name in names {
+            match ProgramName::new(name) {
+                Some(name) => {
+                    known.insert(name, 1);
+                }
+                None => too_long.push(name.to_owned()),
+            }
+        }
+        replace(&self.maps.gate_shells, &known)?;
+        Ok(too_long)
+    }
+
+    /// Whether an exec that must not run is denied before it begins (LSM), where it could not be stopped;
+    /// otherwise it is killed as it begins.
+    pub fn denies_exec(&self) -> bool {
+        self.denies_exec.is_ok()
     }
 
     /// A process has left the gate: it runs, and is not stopped again for `done`.
@@ -156,17 +232,14 @@ impl Probe {
     }
 
     fn configure_gate(&self, served: bool) -> Result<(), ProbeError> {
-        self.maps.configure_gate(GateConfig {
-            served: u32::from(served),
-            open_when_down: u32::from(self.settings.daemon_down == DaemonDown::Open),
-        })
+        self.maps.configure_gate(self.settings.gate(served))
     }
 }
 
 /// The gate of a daemon that is gone: what hooks and maps below a pin directory still hold.
 pub struct Abandoned {
     config: Array<MapData, GateConfig>,
-    gates: HashMap<MapData, u32, GateEntry>,
+    gates: aya::maps::HashMap<MapData, u32, GateEntry>,
 }
 
 impl Abandoned {
@@ -181,7 +254,7 @@ impl Abandoned {
         let unusable = |error: aya::maps::MapError| ProbeError::Object(error.to_string());
         Ok(Self {
             config: Array::try_from(Map::Array(open("GATE_CONFIG")?)).map_err(unusable)?,
-            gates: HashMap::try_from(Map::HashMap(open("GATES")?)).map_err(unusable)?,
+            gates: aya::maps::HashMap::try_from(Map::HashMap(open("GATES")?)).map_err(unusable)?,
         })
     }
 
@@ -227,30 +300,32 @@ fn standing(tgid: u32, entry: &GateEntry) -> Option<Standing> {
     })
 }
 
-fn replace<'a>(
-    table: &super::maps::Table<ProgramName, u32>,
-    names: impl IntoIterator<Item = &'a str>,
-) -> Result<Vec<String>, ProbeError> {
-    let mut too_long = Vec::new();
-    let mut wanted = std::collections::HashSet::new();
-    for name in names {
-        match ProgramName::new(name) {
-            Some(name) => {
-                wanted.insert(name);
-            }
-            None => too_long.push(name.to_owned()),
+impl Settings {
+    /// How the gate works.
+    pub(super) fn gate(&self, served: bool) -> GateConfig {
+        GateConfig {
+            served: u32::from(served),
+            open_when_down: u32::from(self.daemon_down == DaemonDown::Open),
+            refuse_ungated: u32::from(self.refuse_ungated),
+            zero: 0,
         }
     }
-    // New ones first: at no moment is one missing that stays.
-    for name in &wanted {
-        table.set(name, &1)?;
+}
+
+/// Makes a table what is wanted. New ones first: at no moment is one missing that stays.
+fn replace(
+    table: &super::maps::Table<ProgramName, u32>,
+    wanted: &HashMap<ProgramName, u32>,
+) -> Result<(), ProbeError> {
+    for (name, value) in wanted {
+        table.set(name, value)?;
     }
     for old in table.entries()?.into_keys() {
-        if !wanted.contains(&old) {
+        if !wanted.contains_key(&old) {
             table.remove(&old)?;
         }
     }
-    Ok(too_long)
+    Ok(())
 }
 
 fn read(record: &[u8]) -> Option<Gated> {
@@ -268,7 +343,26 @@ fn read(record: &[u8]) -> Option<Gated> {
         why: event.why,
         outcome: GateOutcome::from_number(event.outcome)?,
         at_ns: event.header.at_ns,
+        refusal: GateCause::from_number(event.cause).map(|cause| Refusal {
+            cause,
+            argv: super::event::start_of(record).map_or_else(Vec::new, |refusal| words(&refusal)),
+        }),
     })
+}
+
+fn words(refusal: &GateRefusal) -> Vec<String> {
+    let count = usize::try_from(refusal.count).unwrap_or(usize::MAX);
+    let kept = refusal.words.iter().take(count).map(|word| {
+        let end = word.iter().position(|&byte| byte == 0);
+        let text = String::from_utf8_lossy(&word[..end.unwrap_or(word.len())]);
+        // One that fills its place may be longer.
+        match end {
+            Some(end) if end + 1 < word.len() => text.into_owned(),
+            _ => format!("{}…", text.trim_end_matches(char::REPLACEMENT_CHARACTER)),
+        }
+    });
+    let more = (count > GateRefusal::MOST).then(|| "…".to_owned());
+    kept.chain(more).collect()
 }
 
 #[cfg(test)]
@@ -279,5 +373,30 @@ mod tests {
     fn records_of_another_kind_are_none() {
         assert_eq!(read(&[0; 20]), None);
         assert_eq!(read(&[0; 56]), None);
+    }
+
+    #[test]
+    fn a_command_line_is_read_as_far_as_it_was_kept() {
+        let line = |said: &[&str]| {
+            let mut refusal = GateRefusal {
+                event: GateEvent::default(),
+                words: [[0; GateRefusal::LONGEST]; GateRefusal::MOST],
+                count: u32::try_from(said.len().min(GateRefusal::MOST + 1)).unwrap(),
+                zero: 0,
+            };
+            for (place, word) in refusal.words.iter_mut().zip(said) {
+                // As the kernel copies it: cut, with a zero at the end.
+                let length = word.len().min(GateRefusal::LONGEST - 1);
+                place[..length].copy_from_slice(&word.as_bytes()[..length]);
+            }
+            words(&refusal)
+        };
+        assert_eq!(line(&["git", "", "push"]), ["git", "", "push"]);
+        assert!(line(&[]).is_empty());
+        let long = "ä".repeat(40);
+        let cut = line(&["psql", &long]);
+        assert!(cut[1].ends_with("ä…") && cut[1].len() < 70, "{cut:?}");
+        assert_eq!(line(&["x"; 9]).last().unwrap(), "…");
+        assert_eq!(line(&["x"; 8]).last().unwrap(), "x");
     }
 }

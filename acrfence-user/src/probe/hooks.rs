@@ -15,6 +15,10 @@ use aya::programs::links::FdLink;
 use aya::programs::{Program, ProgramError};
 use aya::{Ebpf, EbpfLoader};
 
+mod second_line;
+
+pub use second_line::second_line;
+
 use super::btf::Btf;
 use super::{ProbeError, Settings, layout, maps, sys};
 
@@ -71,6 +75,8 @@ enum Point {
     Syscall(&'static str),
     /// A cgroup hook, by its number in `enum bpf_attach_type`.
     Cgroup(u32),
+    /// A hook for Linux security modules.
+    Lsm(&'static str),
 }
 
 const fn required(program: &'static str, point: Point) -> Hook {
@@ -193,6 +199,7 @@ pub fn load_one(ebpf: &mut Ebpf, hook: &Hook, btf: &aya::Btf) -> Result<(), Stri
         (Program::CgroupSock(program), Point::Cgroup(_)) => program.load(),
         (Program::CgroupSysctl(program), Point::Cgroup(_)) => program.load(),
         (Program::SockOps(program), Point::Cgroup(_)) => program.load(),
+        (Program::Lsm(program), Point::Lsm(hook)) => program.load(hook, btf),
         _ => return Err("the program is of another kind than its hook".into()),
     }
     .map_err(|error| why(&error))
@@ -210,7 +217,6 @@ pub fn load_snapshot(ebpf: &mut Ebpf, btf: &aya::Btf) -> Result<(), String> {
 pub fn load_feature(ebpf: &mut Ebpf, name: &str, btf: &aya::Btf) -> Result<(), String> {
     match program(ebpf, name)? {
         Program::FEntry(program) => program.load("do_exit", btf),
-        Program::Lsm(program) => program.load("bprm_check_security", btf),
         _ => return Err("no feature program".into()),
     }
     .map_err(|error| why(&error))
@@ -305,21 +311,28 @@ fn attach_one(
                 None => Ok(()),
             }
         }
+        _ => pin_link(traced_link(ebpf, hook)?, pin),
+    }
+}
+
+/// Attaches a program that is no cgroup hook.
+fn traced_link(ebpf: &mut Ebpf, hook: &Hook) -> Result<FdLink, String> {
+    match (program(ebpf, hook.program)?, hook.point) {
         (Program::BtfTracePoint(program), _) => {
-            let link = program
-                .attach()
-                .and_then(|id| program.take_link(id))
-                .map_err(|error| why(&error))?;
-            pin_link(link.into(), pin)
+            let link = program.attach().and_then(|id| program.take_link(id));
+            link.map(FdLink::from).map_err(|error| why(&error))
+        }
+        (Program::Lsm(program), _) => {
+            let link = program.attach().and_then(|id| program.take_link(id));
+            link.map(FdLink::from).map_err(|error| why(&error))
         }
         (Program::TracePoint(program), Point::Syscall(call)) => {
             let link = program
                 .attach("syscalls", call)
                 .and_then(|id| program.take_link(id))
                 .map_err(|error| why(&error))?;
-            let link = FdLink::try_from(link)
-                .map_err(|_| "this kernel cannot keep it without the daemon".to_owned())?;
-            pin_link(link, pin)
+            FdLink::try_from(link)
+                .map_err(|_| "this kernel cannot keep it without the daemon".to_owned())
         }
         _ => Err("the program is of another kind than its hook".into()),
     }

@@ -1,8 +1,9 @@
 //! The kernel's maps, typed.
 
 use acrfence_common::{
-    AgentLabel, Claim, ClientKey, Config, Counters, DropKey, Endpoint, GateConfig, GateEntry,
-    Listener, Parentage, ProgramName, Restorable, SocketRecord, Tracked, Traffic, TrafficKey,
+    AgentLabel, Claim, ClientKey, CommandWord, Config, Counters, DropKey, Endpoint, GateConfig,
+    GateEntry, Listener, Parentage, ProgramName, Restorable, SocketRecord, Tracked, Traffic,
+    TrafficKey,
 };
 use aya::maps::{Array, HashMap, MapData, MapError, PerCpuArray, RingBuf};
 use aya::{Ebpf, Pod};
@@ -11,7 +12,7 @@ use parking_lot::Mutex;
 use super::ProbeError;
 
 /// Every map that outlives a daemon, by name. `EVENTS` is among them.
-pub const PINNED: [&str; 20] = [
+pub const PINNED: [&str; 21] = [
     "EVENTS",
     "TRACKED",
     "RESTORABLE",
@@ -29,6 +30,7 @@ pub const PINNED: [&str; 20] = [
     "GATE_CONFIG",
     "GATE_AGENTS",
     "GATE_COMMANDS",
+    "GATE_WORDS",
     "GATE_SHELLS",
     "GATES",
     "GATE_QUEUE",
@@ -117,11 +119,13 @@ pub struct Maps {
     pub agents: Table<u32, AgentLabel>,
     pub gate_agents: Table<u32, u32>,
     pub gate_commands: Table<ProgramName, u32>,
+    pub gate_words: Table<CommandWord, u32>,
     pub gate_shells: Table<ProgramName, u32>,
     pub gates: Table<u32, GateEntry>,
     /// Until somebody serves the gate.
     pub gate_queue: Mutex<Option<RingBuf<MapData>>>,
     gate_config: Mutex<Array<MapData, GateConfig>>,
+    exec_seen: Mutex<Array<MapData, u32>>,
     config: Mutex<Array<MapData, Config>>,
     counters: PerCpuArray<MapData, Counters>,
 }
@@ -143,6 +147,7 @@ impl Maps {
             agents: table(ebpf, "AGENTS")?,
             gate_agents: table(ebpf, "GATE_AGENTS")?,
             gate_commands: table(ebpf, "GATE_COMMANDS")?,
+            gate_words: table(ebpf, "GATE_WORDS")?,
             gate_shells: table(ebpf, "GATE_SHELLS")?,
             gates: table(ebpf, "GATES")?,
             gate_queue: Mutex::new(Some(
@@ -152,6 +157,9 @@ impl Maps {
             gate_config: Mutex::new(
                 Array::try_from(take(ebpf, "GATE_CONFIG")?)
                     .map_err(|e| unusable("GATE_CONFIG", &e))?,
+            ),
+            exec_seen: Mutex::new(
+                Array::try_from(take(ebpf, "EXEC_SEEN")?).map_err(|e| unusable("EXEC_SEEN", &e))?,
             ),
             config: Mutex::new(
                 Array::try_from(take(ebpf, "CONFIG")?).map_err(|e| unusable("CONFIG", &e))?,
@@ -190,6 +198,13 @@ impl Maps {
             .lock()
             .set(0, config, 0)
             .map_err(|error| failed("the gate's configuration could not be written", error))
+    }
+
+    /// Whether the program that denies an exec was ever asked.
+    pub fn exec_seen(&self) -> Result<bool, ProbeError> {
+        let seen = self.exec_seen.lock().get(&0, 0);
+        seen.map(|seen| seen != 0)
+            .map_err(|error| failed("a kernel table could not be read", error))
     }
 
     /// The accounts of one sort, summed up over the CPUs.

@@ -49,7 +49,7 @@ use std::time::Duration;
 
 use acrfence_common::Listener;
 pub use acrfence_common::{
-    Captures, Channel, DropReason, GateOutcome, GateWhy, Primitive, Sort, Treatment,
+    Captures, Channel, DropReason, GateCause, GateOutcome, GateWhy, Primitive, Sort, Treatment,
 };
 use aya::Ebpf;
 use parking_lot::Mutex;
@@ -61,7 +61,7 @@ pub use connections::OpenConnection;
 pub use doctor::{Check, Report, State, doctor, may_trace};
 pub use error::ProbeError;
 pub use event::{Execution, ProbeEvent, What, Write};
-pub use gate::{Abandoned, GateQueue, Gated, Standing};
+pub use gate::{Abandoned, GateQueue, Gated, NamedProgram, Refusal, Standing};
 pub use restored::Restored;
 pub use stream::{Events, Received};
 pub use table::Process;
@@ -89,6 +89,8 @@ pub struct Settings {
     pub daemon: Option<u32>,
     /// What becomes of tracked connections while no daemon lives.
     pub daemon_down: DaemonDown,
+    /// Whether a process that should be stopped at exec and cannot be is refused; otherwise it runs.
+    pub refuse_ungated: bool,
     /// Which writes are looked at ([`Captures`]); 0 leaves the hooks out altogether. Every write of
     /// a tracked process adds to the totals of its channel (about a microsecond each); the first
     /// on a channel, and then one every `resample`, is reported with its first bytes. Ordinary
@@ -135,6 +137,7 @@ impl Default for Settings {
             env_allow: vec![],
             daemon: None,
             daemon_down: DaemonDown::default(),
+            refuse_ungated: false,
             captures: Captures::ALL,
             resample: Duration::from_secs(1),
             ring_bytes: 8 << 20,
@@ -160,6 +163,8 @@ pub struct Probe {
     walking: Mutex<()>,
     past_traffic: Mutex<HashMap<(u32, u32), account::Total>>,
     refused: Vec<(&'static str, String)>,
+    /// Or why it does not.
+    denies_exec: Result<(), String>,
     netns: u64,
     _lock: sys::Lock,
 }
@@ -254,9 +259,6 @@ impl Drop for Probe {
     fn drop(&mut self) {
         // Fails only when the map is gone, and then so are the hooks.
         let _ = self.maps.configure(|config| config.daemon_alive = 0);
-        let _ = self.maps.configure_gate(acrfence_common::GateConfig {
-            served: 0,
-            open_when_down: u32::from(self.settings.daemon_down == DaemonDown::Open),
-        });
+        let _ = self.maps.configure_gate(self.settings.gate(false));
     }
 }

@@ -19,10 +19,12 @@ pub fn tracefs() -> Option<PathBuf> {
 /// Mounts tracefs where it is looked for, unless it is there.
 pub fn ensure_tracefs() -> Result<(), ProbeError> {
     let place = Path::new("/sys/kernel/tracing");
-    if place.join("events/syscalls").is_dir() {
+    let is_there = || place.join("events/syscalls").is_dir();
+    if is_there() {
         return Ok(());
     }
-    mount("tracefs", place)
+    // Somebody else may do so in the same moment.
+    mount("tracefs", place).or_else(|error| if is_there() { Ok(()) } else { Err(error) })
 }
 
 /// Makes `directory` in a bpffs, mounting one at `/sys/fs/bpf` if that is missing.

@@ -49,6 +49,19 @@ pub fn pin(object: BorrowedFd<'_>, path: &Path) -> io::Result<()> {
     bpf(OBJ_PIN, &attribute).map(drop)
 }
 
+/// Asks the kernel to execute a file that is no program: whoever is asked about an exec is asked about this
+/// one, and nothing runs.
+pub fn try_exec() -> io::Result<()> {
+    let file = nix::sys::memfd::memfd_create(c"acrfence", nix::sys::memfd::MFdFlags::empty())?;
+    nix::unistd::write(&file, b"no program")?;
+    let path = format!("/proc/self/fd/{}", file.as_raw_fd());
+    match std::process::Command::new(path).spawn() {
+        Err(error) if error.raw_os_error() == Some(libc::ENOEXEC) => Ok(()),
+        Err(error) => Err(error),
+        Ok(mut child) => child.wait().map(drop),
+    }
+}
+
 /// Opens what is pinned under a name.
 pub fn open_pin(path: &Path) -> io::Result<OwnedFd> {
     let path = c_path(path)?;

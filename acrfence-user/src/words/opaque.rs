@@ -55,6 +55,8 @@ pub enum OpaqueClass {
     Unix,
     /// Datagrams.
     Udp,
+    /// A command that policy names and that could not be stopped at exec.
+    Command,
     /// Anything else.
     #[default]
     Other,
@@ -72,6 +74,7 @@ impl OpaqueClass {
             Self::Tls => "tls",
             Self::Unix => "unix",
             Self::Udp => "udp",
+            Self::Command => "command",
             Self::Other => "other",
         }
     }

@@ -5,7 +5,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use acrfence_user::boundary::{Admission, Arbiter, OpaqueFlow, Ticket, Trouble, TroubleKind};
+use acrfence_user::boundary::{
+    Admission, Arbiter, OpaqueFlow, Ticket, Trouble, TroubleKind, Unasked,
+};
 use acrfence_user::effect::LogError;
 use acrfence_user::words::*;
 use parking_lot::Mutex;
@@ -148,6 +150,14 @@ pub struct Door(pub Arc<Fence>);
 
 #[async_trait::async_trait]
 impl Arbiter for Door {
+    async fn witness(&self, _: ToolCall, _: ProcessIdentity) -> Option<Box<dyn Ticket>> {
+        panic!("no command here");
+    }
+
+    fn unasked(&self, _: Unasked) {
+        panic!("no command here");
+    }
+
     async fn admit(&self, call: ToolCall) -> Admission {
         let fence = &self.0;
         fence.calls.lock().push(call);

@@ -158,7 +158,11 @@ fn nobody_is_left_at_the_gate_and_nobody_passes_it() {
         "(lambda r: [r.stdout.decode(), r.returncode])(subprocess.run(['{}'], stdin=-3, stdout=-1))",
         pay.display()
     );
-    assert_eq!(agent.ok(&run), serde_json::json!(["", -9]));
+    if place.pins.join("exec_deny").exists() {
+        assert_eq!(agent.errno(&run), "EPERM");
+    } else {
+        assert_eq!(agent.ok(&run), serde_json::json!(["", -9]));
+    }
     let harmless = "subprocess.run(['true'], stdin=-3).returncode";
     assert_eq!(agent.ok(harmless), 0);
     // The next daemon finds everything in place.

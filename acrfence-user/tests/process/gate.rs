@@ -3,7 +3,9 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use acrfence_user::boundary::process::gate::{Gatekeeper, Serving, Settings, Watched, serve};
+use acrfence_user::boundary::process::gate::{
+    Gatekeeper, Serving, Settings, Ungated, Watched, serve,
+};
 use acrfence_user::probe::{DaemonDown, GateWhy, Probe};
 
 use crate::fence::{Place, Puppet};
@@ -38,22 +40,11 @@ impl Gate {
         let mut probe_settings = place.settings();
         probe_settings.captures = 0;
         probe_settings.daemon_down = down;
-        let probe = Arc::new(Probe::attach(probe_settings).unwrap_or_else(|e| panic!("{e}")));
         let folder = tempfile::tempdir().unwrap();
-        let bundle = folder.path().join("bundle.pem");
-        std::fs::write(&bundle, "certificates").unwrap();
-        let mut settings = Settings {
-            rules: acrfence_user::boundary::process::commands::Rules::from_toml(
-                "[[command]]\nprogram = ['pay']\nstdin = true\n[[command]]\nprogram = ['git']\nsubcommand = ['push']",
-            )
-            .unwrap(),
-            variables: vec![("SSL_CERT_FILE".to_owned(), bundle.display().to_string())],
-            files: vec![bundle],
-            kept: vec!["PAY_*".to_owned()],
-            program: PathBuf::from(env!("CARGO_BIN_EXE_acrfence")),
-            ..Settings::default()
-        };
+        let mut settings = settings_in(folder.path());
         tweak(&mut settings);
+        probe_settings.refuse_ungated = settings.ungated == Ungated::Refuse;
+        let probe = Arc::new(Probe::attach(probe_settings).unwrap_or_else(|e| panic!("{e}")));
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(2)
             .enable_all()
@@ -63,7 +54,7 @@ impl Gate {
         let guard = runtime.enter();
         let agent_of = Arc::new(|_| Some(("agent".parse().unwrap(), 1)));
         let watched = Arc::new(Watched::new(probe.clone(), agent_of));
-        let names: Vec<String> = settings.rules.programs().map(str::to_owned).collect();
+        let rules = settings.rules.clone();
         let keeper = Arc::new(
             Gatekeeper::new(Arc::new(Court(judge.clone())), watched.clone(), settings).unwrap(),
         );
@@ -74,9 +65,7 @@ impl Gate {
         runtime.spawn(async move { running.run().await });
         let watching = keeper.clone();
         runtime.spawn(async move { watching.watch().await });
-        probe
-            .gate_commands(names.iter().map(String::as_str))
-            .unwrap();
+        probe.gate_commands(rules.telltales()).unwrap();
         probe
             .gate_shells(["sh", "bash", "dash", "zsh", "fish", "ksh"])
             .unwrap();
@@ -130,6 +119,23 @@ impl Gate {
 
     pub fn ungated(&self) -> std::collections::BTreeMap<&'static str, u64> {
         self.keeper.counts().ungated
+    }
+}
+
+/// How the gate works in tests.
+fn settings_in(folder: &std::path::Path) -> Settings {
+    let bundle = folder.join("bundle.pem");
+    std::fs::write(&bundle, "certificates").unwrap();
+    Settings {
+        rules: acrfence_user::boundary::process::commands::Rules::from_toml(
+            "[[command]]\nprogram = ['pay']\nstdin = true\n[[command]]\nprogram = ['git']\nsubcommand = ['push']",
+        )
+        .unwrap(),
+        variables: vec![("SSL_CERT_FILE".to_owned(), bundle.display().to_string())],
+        files: vec![bundle],
+        kept: vec!["PAY_*".to_owned()],
+        program: PathBuf::from(env!("CARGO_BIN_EXE_acrfence")),
+        ..Settings::default()
     }
 }
 

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use acrfence_user::boundary::{Admission, Arbiter, OpaqueFlow, Ticket, Trouble};
+use acrfence_user::boundary::{Admission, Arbiter, OpaqueFlow, Ticket, Trouble, Unasked};
 use acrfence_user::effect::LogError;
 use acrfence_user::words::{
     EffectId, Ending, ProcessIdentity, Refusal, RefusalCode, Request, Response, Seq, ToolCall,
@@ -34,6 +34,7 @@ pub struct Judge {
     verdicts: Mutex<VecDeque<Verdict>>,
     seen: Mutex<Vec<Seen>>,
     troubles: Mutex<Vec<Trouble>>,
+    unasked: Mutex<Vec<Unasked>>,
     news: Notify,
 }
 
@@ -44,6 +45,10 @@ impl Judge {
 
     pub fn seen(&self) -> Vec<Seen> {
         self.seen.lock().clone()
+    }
+
+    pub fn unasked(&self) -> Vec<Unasked> {
+        self.unasked.lock().clone()
     }
 
     pub fn troubles(&self) -> Vec<Trouble> {
@@ -88,8 +93,19 @@ impl Arbiter for Court {
 
     fn opaque_ended(&self, _: OpaqueFlow) {}
 
+    async fn witness(&self, call: ToolCall, inside: ProcessIdentity) -> Option<Box<dyn Ticket>> {
+        match self.decide(call, Some(inside)).await {
+            Admission::Forward(ticket) => Some(ticket),
+            _ => None,
+        }
+    }
+
     fn trouble(&self, trouble: Trouble) {
         self.0.troubles.lock().push(trouble);
+    }
+
+    fn unasked(&self, unasked: Unasked) {
+        self.0.unasked.lock().push(unasked);
     }
 }
 

@@ -19,7 +19,9 @@ mod judge;
 
 mod commands;
 mod death;
+mod deny;
 mod handover;
 mod races;
 mod servers;
 mod stdio;
+mod typed;

@@ -294,15 +294,29 @@ pub struct Setting<'a> {
     pub home: &'a Path,
     /// Under which name it runs behind the fence, if there is one.
     pub fence: Option<(&'a Fence, &'a str)>,
+    /// How it comes behind the fence.
+    pub joins: Joins,
+}
+
+/// How an agent comes behind the fence.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Joins {
+    /// It is started by `acrfence run`, which tells it what to trust.
+    #[default]
+    Launched,
+    /// It runs already, without a word about a fence, and somebody attaches to it. What it starts after
+    /// that is behind the fence.
+    Attached,
 }
 
 impl Setting<'_> {
     /// Starts a life. Without a fence it trusts the testbed's authority by the variables that runtimes
     /// read; with one it gets what `acrfence run` gives.
     fn start(&self, name: &str, command: Command) -> Result<Running> {
-        let mut command = match self.fence {
-            Some((fence, agent)) => fence.launch(agent, &command)?,
-            None => trusting(command, &self.testbed.authority().root()),
+        let mut command = match (self.fence, self.joins) {
+            (Some((fence, agent)), Joins::Launched) => fence.launch(agent, &command)?,
+            (Some((fence, agent)), Joins::Attached) => return attach(fence, agent, name, &command),
+            (None, _) => trusting(command, &self.testbed.authority().root()),
         };
         let mut life = Running::start(name, &mut command)?;
         life.close_stdin();
@@ -352,6 +366,35 @@ impl Setting<'_> {
         command.env("HOME", self.home).current_dir(self.home);
         command
     }
+}
+
+/// Starts a life as a process that runs when somebody attaches to it, and goes on as the agent.
+fn attach(fence: &Fence, agent: &str, name: &str, command: &Command) -> Result<Running> {
+    let mut waiting = plain("/bin/sh");
+    waiting
+        .args([
+            "-c",
+            "echo ready; read -r go; exec \"$@\" < /dev/null",
+            "sh",
+        ])
+        .arg(command.get_program())
+        .args(command.get_args());
+    for (variable, value) in command.get_envs() {
+        match value {
+            Some(value) => waiting.env(variable, value),
+            None => waiting.env_remove(variable),
+        };
+    }
+    if let Some(dir) = command.get_current_dir() {
+        waiting.current_dir(dir);
+    }
+    fence.place().cgroup().enter(&mut waiting)?;
+    let mut life = Running::start(name, &mut waiting)?;
+    life.wait_for("ready")?;
+    fence.say(&["attach", &life.id().to_string(), "--name", agent])?;
+    life.tell("go")?;
+    life.close_stdin();
+    Ok(life)
 }
 
 /// Period of a timer that starts an agent.

@@ -12,7 +12,7 @@ use anyhow::{Context as _, Result};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::agents::{Agent, CHAIN, Lived, Restore, Setting};
+use crate::agents::{Agent, CHAIN, Joins, Lived, Restore, Setting};
 use crate::fence::{Fence, Place};
 use crate::model::script::{Entry, Heed, Reply};
 use crate::model::{Model, Seen};
@@ -222,6 +222,11 @@ impl Cell {
 
     /// Runs it once. The same seed gives the same words of the model.
     pub fn trial(&self, seed: u64) -> Result<Trial> {
+        self.trial_that(Joins::Launched, seed)
+    }
+
+    /// The same, with an agent that comes behind the fence in another way.
+    pub fn trial_that(&self, joins: Joins, seed: u64) -> Result<Trial> {
         let mut testbed = Testbed::start(self.scenario, self.transport)?;
         if self.restore == Restore::ToolCrash {
             testbed = testbed.crashing(CHAIN);
@@ -256,6 +261,7 @@ impl Cell {
             model: &model,
             home: home.path(),
             fence: fence.as_ref().map(|fence| (fence, NAME)),
+            joins,
         };
         let lived = self.agent.live(&setting, self.restore)?;
         let seen = model.seen();

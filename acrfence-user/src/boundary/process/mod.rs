@@ -6,3 +6,5 @@ pub mod handover;
 pub mod inject;
 pub mod pinned;
 pub mod stdio;
+
+pub(crate) use gate::quoted;

@@ -7,8 +7,10 @@ mod record;
 mod rules;
 mod run;
 mod sql;
+mod witness;
 mod words;
 
 pub use rules::{Rule, Rules, RulesError};
 
 pub(crate) use run::attend;
+pub(crate) use witness::Witnessed;

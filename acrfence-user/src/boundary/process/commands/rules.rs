@@ -1,9 +1,12 @@
 //! The rules: by program, subcommand and flags.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use serde::{Deserialize, Serialize};
 
 use super::sql;
 use super::words::{Known, Words, has_flag};
+use crate::probe::NamedProgram;
 use crate::words::Body;
 
 /// A kind of command that is gated, or, with `gate = false`, one that is not.
@@ -106,13 +109,26 @@ impl Rules {
         self
     }
 
-    /// Names of all programs that some rule gates: what the kernel must stop.
-    pub fn programs(&self) -> impl Iterator<Item = &str> {
-        self.0
-            .iter()
-            .filter(|rule| rule.gate != Some(false))
-            .flat_map(|rule| &rule.program)
-            .map(String::as_str)
+    /// All programs that some rule gates: what the kernel must stop. A command line that has none of a
+    /// program's words is none that a rule gates; one that has may be.
+    pub fn telltales(&self) -> Vec<NamedProgram<'_>> {
+        let mut all: BTreeMap<&str, Option<BTreeSet<&str>>> = BTreeMap::new();
+        for rule in self.0.iter().filter(|rule| rule.gate != Some(false)) {
+            let own = rule.telltales();
+            for name in &rule.program {
+                let known = all.entry(name).or_insert_with(|| Some(BTreeSet::new()));
+                match (known.as_mut(), &own) {
+                    (Some(known), Some(own)) => known.extend(own),
+                    _ => *known = None,
+                }
+            }
+        }
+        let all = all.into_iter();
+        all.map(|(name, words)| NamedProgram {
+            name,
+            words: words.map(|words| words.into_iter().collect()),
+        })
+        .collect()
     }
 
     /// The rule that gates a command, if one does. `argv` begins with the program as it was named;
@@ -132,8 +148,6 @@ impl Rules {
     /// `argv[0]` may be anything. `started` is the path that was executed, `file` the program file
     /// that runs.
     pub fn command_line(&self, argv: &[String], started: &str, file: &str) -> Option<Vec<String>> {
-        // An interpreter and one argument of it may stand before a script.
-        const LATEST: usize = 2;
         let is_known = |name: &str| self.0.iter().any(|rule| rule.names(base_name(name)));
         let program = [started, file].into_iter().find(|name| is_known(name))?;
         let script = (1..=LATEST).find(|&at| {
@@ -147,6 +161,24 @@ impl Rules {
         )
     }
 }
+
+impl Rules {
+    /// A command line without the interpreter that the kernel put before a script, as far as the words
+    /// alone tell.
+    pub fn as_meant(&self, mut argv: Vec<String>) -> Vec<String> {
+        let mut words = argv.iter().take(1 + LATEST);
+        let program = words.position(|word| self.know(word));
+        argv.split_off(program.unwrap_or(0))
+    }
+
+    /// Whether some rule names this program.
+    pub fn know(&self, program: &str) -> bool {
+        self.0.iter().any(|rule| rule.names(base_name(program)))
+    }
+}
+
+/// An interpreter and one argument of it may stand before a script.
+const LATEST: usize = 2;
 
 impl Rule {
     /// Whether a command that this rule gates says nothing but SQL that reads.
@@ -169,6 +201,16 @@ impl Rule {
             ([], _) => false,
             (statements, _) => statements.iter().all(|text| sql::only_reads(text)),
         }
+    }
+
+    /// Words of which a command line must have one for the rule to fit; none when it needs no word.
+    fn telltales(&self) -> Option<Vec<&str>> {
+        let said = [&self.subcommand, &self.word];
+        let said = said.into_iter().find(|said| !said.is_empty())?;
+        // All words of `rollout restart` must be there; the last says most.
+        let last = said.iter().map(|said| said.rsplit(' ').next());
+        last.collect::<Option<Vec<_>>>()
+            .filter(|_| !self.ignore_case)
     }
 
     fn names(&self, program: &str) -> bool {
@@ -307,6 +349,10 @@ mod tests {
         assert_eq!(line("-x push", "git", git).unwrap(), "git push");
         assert_eq!(line("git git push", "git", git).unwrap(), "git git push");
         assert_eq!(line("ls ssh", "/bin/ls", "/bin/ls"), None);
+        let meant = |words: &str| rules.as_meant(argv(words)).join(" ");
+        assert_eq!(meant("/bin/sh /bin/git push"), "/bin/git push");
+        assert_eq!(meant("git push ssh"), "git push ssh");
+        assert_eq!(meant("odd push"), "odd push");
     }
 
     #[test]
@@ -364,7 +410,12 @@ mod tests {
         assert_eq!(rules.gating(&argv("git push scratch")), None);
         assert!(rules.gating(&argv("git push origin")).is_some());
         assert!(rules.gating(&argv("pay 5")).is_some());
-        assert!(rules.programs().any(|name| name == "pay"));
+        assert!(
+            rules
+                .telltales()
+                .iter()
+                .any(|program| program.name == "pay")
+        );
         for bad in [
             "[[command]]\nsubcommand = ['x']",
             "[[command]]\nprogram = ['/bin/x']",
@@ -374,7 +425,67 @@ mod tests {
         }
     }
 
+    /// What the kernel does with [`Rules::telltales`].
+    fn may_be_gated(rules: &Rules, argv: &[String]) -> bool {
+        let programs = rules.telltales();
+        let program = programs
+            .iter()
+            .find(|program| program.name == base_name(&argv[0]));
+        program.is_some_and(|program| {
+            let has = |wanted: &&str| argv.iter().any(|word| word == wanted);
+            program.words.as_ref().is_none_or(|w| w.iter().any(has))
+        })
+    }
+
+    #[test]
+    fn what_no_rule_means_is_told_by_its_words() {
+        let rules = Rules::shipped();
+        for line in [
+            "git status",
+            "git log",
+            "kubectl get pods",
+            "npm install",
+            "cargo build",
+            "systemctl status x",
+            "ls push",
+        ] {
+            assert!(!may_be_gated(&rules, &argv(line)), "{line}");
+        }
+        for line in ["git stash push", "redis-cli get x", "docker image push x"] {
+            assert!(may_be_gated(&rules, &argv(line)), "{line}");
+        }
+        let own = "[[command]]\nprogram = ['git']\nargument = ['scratch']";
+        let all = Rules::from_toml(own).unwrap().before(Rules::shipped());
+        assert!(may_be_gated(&all, &argv("git status")));
+        let never = "[[command]]\nprogram = ['git']\ngate = false";
+        let some = Rules::from_toml(never).unwrap().before(Rules::shipped());
+        assert!(may_be_gated(&some, &argv("git push")));
+    }
+
     proptest! {
+        /// The kernel refuses by telltales what no rule could be asked about: nothing that a rule gates
+        /// may lack them.
+        #[test]
+        fn what_is_gated_has_its_telltale(
+            program in prop::sample::select(
+                Rules::shipped().0.iter().flat_map(|rule| rule.program.clone()).collect::<Vec<_>>()
+            ),
+            words in prop::collection::vec(prop_oneof![
+                prop::sample::select(
+                    Rules::shipped().0.iter()
+                        .flat_map(|rule| rule.subcommand.iter().chain(&rule.word))
+                        .flat_map(|said| said.split(' ').map(str::to_owned).collect::<Vec<_>>())
+                        .collect::<Vec<_>>()
+                ),
+                "-{1,2}[a-z]{1,4}", "[a-z:]{1,6}",
+            ], 0..6),
+        ) {
+            let rules = Rules::shipped();
+            let mut line = vec![program];
+            line.extend(words);
+            prop_assert!(rules.gating(&line).is_none() || may_be_gated(&rules, &line));
+        }
+
         /// Options before the subcommand, known or not, do not hide it.
         #[test]
         fn options_do_not_hide_what_is_said(

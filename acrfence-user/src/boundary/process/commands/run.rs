@@ -143,7 +143,7 @@ async fn pass(left: Option<Left>) {
 }
 
 /// Waits for the end of a process, and for what the kernel reports of it.
-async fn wait(
+pub(super) async fn wait(
     process: &crate::boundary::process::pinned::Process,
     status: tokio::sync::oneshot::Receiver<ExitStatus>,
 ) -> ExitStatus {
@@ -159,7 +159,7 @@ async fn wait(
     }
 }
 
-fn ending(status: ExitStatus, stdout: Body, stderr: Body) -> Ending {
+pub(super) fn ending(status: ExitStatus, stdout: Body, stderr: Body) -> Ending {
     let response = |exit| {
         Response::Exec(ExecResponse {
             exit,
@@ -341,13 +341,13 @@ async fn feed(bytes: Bytes, rest: Option<Source>, sink: Sink) {
     }
 }
 
-async fn settle(ticket: Box<dyn Ticket>, ending: Ending) {
+pub(super) async fn settle(ticket: Box<dyn Ticket>, ending: Ending) {
     if let Err(error) = ticket.settle(ending).await {
         tracing::error!("the outcome of a command could not be recorded: {error}");
     }
 }
 
-fn now() -> Timestamp {
+pub(super) fn now() -> Timestamp {
     let since = SystemTime::now()
         .duration_since(UNIX_EPOCH)
         .unwrap_or_default();

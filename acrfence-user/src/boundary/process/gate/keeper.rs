@@ -96,6 +96,7 @@ impl Gatekeeper {
             }
             GateOutcome::Traced => self.keeper.runs(gated, TRACED),
             GateOutcome::JobControl => self.keeper.job(gated),
+            GateOutcome::Refused | GateOutcome::Denied => self.keeper.refused(gated),
             GateOutcome::Killed => self.keeper.count_ungated("killed_without_daemon"),
             GateOutcome::Passed => self.keeper.count_ungated("passed_without_daemon"),
         }

@@ -16,6 +16,7 @@ mod relaying;
 mod serving;
 mod settings;
 mod subject;
+mod terminal;
 mod troubles;
 mod warden;
 mod watched;
@@ -29,4 +30,4 @@ pub use warden::{Warden, stand_watch};
 pub use watched::{AgentOf, Watched};
 
 pub(crate) use keeper::Keeper;
-pub(crate) use subject::Subject;
+pub(crate) use subject::{Subject, quoted};

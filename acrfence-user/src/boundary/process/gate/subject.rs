@@ -117,7 +117,7 @@ impl Subject {
 }
 
 /// A command line in one line: bounded, with quotes where they are needed to tell words apart.
-pub(super) fn quoted(argv: &[String]) -> String {
+pub(crate) fn quoted(argv: &[String]) -> String {
     const LONGEST_NAME: usize = 4096;
     let mut line = String::new();
     for word in argv {

@@ -11,7 +11,7 @@ use parking_lot::Mutex;
 use tokio::sync::{Notify, mpsc};
 
 use super::super::*;
-use crate::boundary::{Admission, Arbiter, OpaqueFlow, Ticket, Trouble};
+use crate::boundary::{Admission, Arbiter, OpaqueFlow, Ticket, Trouble, Unasked};
 use crate::effect::LogError;
 use crate::words::{
     EffectId, Ending, McpRequest, McpResponse, Origin, ProcessIdentity, Refusal, RefusalCode,
@@ -44,6 +44,14 @@ pub(super) struct Court(pub(super) Arc<Judge>);
 
 #[async_trait]
 impl Arbiter for Court {
+    async fn witness(&self, _: ToolCall, _: ProcessIdentity) -> Option<Box<dyn Ticket>> {
+        panic!("no command here");
+    }
+
+    fn unasked(&self, _: Unasked) {
+        panic!("no command here");
+    }
+
     async fn admit(&self, call: ToolCall) -> Admission {
         let Request::Mcp(McpRequest { name, .. }) = call.request else {
             panic!("not MCP");
