@@ -1,13 +1,14 @@
 //! Gathers what a verdict looks at, from the log and the lineage.
 
 use super::again;
+use super::attempts;
 use super::nesting;
 use super::pipeline::{Inner, Place, earlier};
 use super::provenance::LogProvenance;
 use super::talks::Placed;
 use crate::analyzer::{self, Evidence, Examination, Llm, Residue};
 use crate::effect::LogError;
-use crate::fence::{Candidate, Decision, Earlier, HoldReason, Situation, Spent, decide};
+use crate::fence::{Candidate, Decision, Earlier, HoldReason, Situation, Spent, decide, token};
 use crate::lineage::{Executed, Fenced, Lineage};
 use crate::words::{
     AgentName, BranchId, Effect, EffectId, Fingerprint, Forgotten, Grade, HoldId, Likeness, Seq,
@@ -41,7 +42,19 @@ pub(super) fn gather(
 ) -> Result<Gathered, LogError> {
     let by_time = placed.map_or(&[][..], |placed| &placed.by_time);
     let sources = sources(&inner.lineage.read(), &call.origin.agent, place, by_time);
-    let spent = spent(inner, &sources, presented)?;
+    let mut spent = spent(inner, &sources, presented)?;
+    let gets_a_token = token::only_gets_a_token(&call.request);
+    if gets_a_token {
+        // A refresh token that its use did not replace is not spent.
+        let mut kept = Vec::new();
+        for one in spent {
+            let consumer = inner.log.effect(one.consumed_by)?;
+            if consumer.is_none_or(|effect| token::replaced_its_token(&effect)) {
+                kept.push(one);
+            }
+        }
+        spent = kept;
+    }
     let mut gathered = Gathered {
         candidates: Vec::new(),
         branches: Vec::new(),
@@ -62,6 +75,11 @@ pub(super) fn gather(
             ..
         } = examine(inner, &effect, call);
         let equivalent = comparison.likeness == Likeness::Equivalent;
+        // It stops nobody that a token was got before; only where the server takes the old one no more is
+        // the record of any use.
+        if gets_a_token && !(equivalent && token::replaced_its_token(&effect)) {
+            continue;
+        }
         gathered.residues.push(residue);
         gathered.branches.push(found.branch);
         gathered.candidates.push(Candidate {
@@ -412,7 +430,9 @@ pub(super) fn fenced(
 /// Compares a call with an earlier effect, with all the evidence there is.
 pub(super) fn examine(inner: &Inner, effect: &Effect, call: &ToolCall) -> Examination {
     let agent = &effect.call.origin.agent;
-    let provenance = LogProvenance::of(inner, effect.thread, agent, effect.id.0);
+    // A log that cannot be read says nothing of earlier attempts.
+    let first = attempts::first(inner, effect).unwrap_or(effect.id.0);
+    let provenance = LogProvenance::of(inner, effect.thread, agent, first);
     let schema = inner.tools.schema(&call.request);
     let evidence = Evidence {
         provenance: &provenance,

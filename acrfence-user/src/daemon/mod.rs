@@ -2,6 +2,7 @@
 
 mod admit;
 mod again;
+mod attempts;
 mod callers;
 mod descriptors;
 mod desks;

@@ -4,6 +4,7 @@ mod decide;
 mod key;
 mod outcome;
 mod refusal;
+pub mod token;
 
 #[cfg(test)]
 mod tests;
