@@ -15,6 +15,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use crate::authority::Authority;
+use crate::door::Door;
 use crate::ledger::Ledger;
 use crate::mcp;
 use crate::pace::Pace;
@@ -121,6 +122,7 @@ impl Books {
 /// (no sessions, JSON).
 pub struct Bank {
     books: Arc<Books>,
+    door: Option<Arc<Door>>,
     server: Server,
 }
 
@@ -139,6 +141,10 @@ pub struct Options {
     pub balance: Option<u64>,
     /// How long it takes to answer the first transfer.
     pub slow_at_first: Option<Duration>,
+    /// Whether its HTTPS interface wants access tokens, each of which is good for one call.
+    pub tokens: bool,
+    /// Whether its MCP tool asks for a confirmation before it transfers.
+    pub asks: bool,
 }
 
 impl Bank {
@@ -154,16 +160,24 @@ impl Bank {
             Ledger::default(),
             Pace::new(options.delay).slow_at_first(options.slow_at_first),
         ));
-        let router = Router::new()
+        let door = options.tokens.then(Door::new).transpose()?.map(Arc::new);
+        let mut router = Router::new()
             .route("/v1/transfers", post(transfer).get(ledger))
             .route("/v1/balance", get(balance))
             .route("/v1/statement", get(statement))
             .route("/v1/connection", get(connection))
-            .with_state(books.clone())
-            .merge(mcp::routes(mcp::BankTools::new(books.clone())));
+            .with_state(books.clone());
+        if let Some(door) = &door {
+            router = Door::before(door, router);
+        }
+        let router = match options.asks {
+            true => router.merge(mcp::routes(mcp::AskingBank::new(books.clone()))),
+            false => router.merge(mcp::routes(mcp::BankTools::new(books.clone()))),
+        };
         let tls = (!options.clear).then(|| authority.server()).transpose()?;
         Ok(Self {
             books,
+            door,
             server: Server::start(router, tls, options.port, !options.only_v4)?,
         })
     }
@@ -171,6 +185,19 @@ impl Bank {
     /// URL of `path` at this bank.
     pub fn url(&self, path: &str) -> String {
         self.server.url(path)
+    }
+
+    /// What the first access token is got with, where it wants any.
+    pub fn refresh_token(&self) -> Option<String> {
+        self.door.as_ref().map(|door| door.first().to_owned())
+    }
+
+    /// How often it gave out an access token, and how often it refused to.
+    pub fn refreshes(&self) -> (usize, usize) {
+        self.door
+            .as_ref()
+            .map(|door| door.refreshes())
+            .unwrap_or_default()
     }
 
     /// Its port on `127.0.0.1` and `::1`.

@@ -13,6 +13,7 @@ pub mod client;
 pub mod cloud;
 pub mod container;
 pub mod criu;
+pub mod door;
 pub mod evaluation;
 pub mod fence;
 pub mod ledger;

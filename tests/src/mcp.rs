@@ -1,17 +1,23 @@
 //! The services as MCP servers over streamable HTTP, in the two ways that servers answer.
 
-use std::sync::Arc;
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use axum::Router;
 use rmcp::handler::server::router::tool::ToolRouter;
 use rmcp::handler::server::wrapper::Parameters;
-use rmcp::model::{CallToolResult, ContentBlock, ServerCapabilities, ServerConfig};
+use rmcp::model::{
+    CallToolRequestParams, CallToolResponse, CallToolResult, ContentBlock, ElicitRequest,
+    ElicitRequestParams, InputRequest, InputRequests, InputRequiredResult, JsonObject,
+    ListToolsResult, PaginatedRequestParams, ServerCapabilities, ServerConfig,
+};
 use rmcp::schemars::JsonSchema;
+use rmcp::service::RequestContext;
 use rmcp::transport::streamable_http_server::session::local::LocalSessionManager;
 use rmcp::transport::streamable_http_server::{StreamableHttpServerConfig, StreamableHttpService};
-use rmcp::{ErrorData, ServerHandler, tool, tool_handler, tool_router};
+use rmcp::{ErrorData, RoleServer, ServerHandler, tool, tool_handler, tool_router};
 use serde::Deserialize;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::approval::{Deed, Desk, Wish};
 use crate::bank::{Books, Order};
@@ -149,6 +155,92 @@ impl BankTools {
 impl ServerHandler for BankTools {
     fn get_info(&self) -> ServerConfig {
         ServerConfig::new(ServerCapabilities::builder().enable_tools().build())
+    }
+}
+
+/// The bank's tools, of which the transfer asks for a confirmation before anything is done, as the revision
+/// of 2026-07-28 has it: the call is answered by a question, and made again with the answer.
+#[derive(Clone)]
+pub struct AskingBank {
+    bank: BankTools,
+    asked: Arc<Mutex<HashMap<String, JsonObject>>>,
+}
+
+impl AskingBank {
+    /// The same with these books.
+    pub fn new(books: Arc<Books>) -> Self {
+        Self {
+            bank: BankTools::new(books),
+            asked: Arc::default(),
+        }
+    }
+
+    /// The question whether that is meant; the state by which its answer is known is good once.
+    fn ask(&self, wish: JsonObject) -> Result<CallToolResponse, ErrorData> {
+        let mut bytes = [0; 16];
+        getrandom::fill(&mut bytes)
+            .map_err(|why| ErrorData::internal_error(why.to_string(), None))?;
+        let state = hex::encode(bytes);
+        let schema = json!({
+            "type": "object", "required": ["sure"],
+            "properties": {"sure": {"type": "boolean", "description": "Whether to transfer."}},
+        });
+        let question = ElicitRequestParams::FormElicitationParams {
+            meta: None,
+            message: format!("Transfer this? {}", Value::Object(wish.clone())),
+            requested_schema: serde_json::from_value(schema)
+                .map_err(|why| ErrorData::internal_error(why.to_string(), None))?,
+        };
+        let question = InputRequest::Elicitation(ElicitRequest::new(question));
+        let questions = InputRequests::from([("sure".to_owned(), question)]);
+        let mut asked = self.asked.lock().unwrap_or_else(PoisonError::into_inner);
+        asked.insert(state.clone(), wish);
+        Ok(InputRequiredResult::new(Some(questions), Some(state)).into())
+    }
+}
+
+impl ServerHandler for AskingBank {
+    fn get_info(&self) -> ServerConfig {
+        self.bank.get_info()
+    }
+
+    async fn list_tools(
+        &self,
+        request: Option<PaginatedRequestParams>,
+        context: RequestContext<RoleServer>,
+    ) -> Result<ListToolsResult, ErrorData> {
+        self.bank.list_tools(request, context).await
+    }
+
+    async fn call_tool(
+        &self,
+        request: CallToolRequestParams,
+        context: RequestContext<RoleServer>,
+    ) -> Result<CallToolResponse, ErrorData> {
+        if request.name != "transfer" {
+            return self.bank.call_tool(request, context).await;
+        }
+        let wish = request.arguments.clone().unwrap_or_default();
+        let Some(state) = &request.request_state else {
+            return self.ask(wish);
+        };
+        let asked = {
+            let mut asked = self.asked.lock().unwrap_or_else(PoisonError::into_inner);
+            asked.remove(state)
+        };
+        let answers = request.input_responses.as_ref();
+        let answer = answers.and_then(|answers| answers.get("sure"));
+        let sure = answer.is_some_and(|answer| {
+            answer["action"] == "accept" && answer["content"]["sure"] == true
+        });
+        match asked {
+            Some(asked) if asked == wish && sure => self.bank.call_tool(request, context).await,
+            Some(asked) if asked == wish => {
+                let text = "Nothing was transferred, since it was not confirmed.";
+                Ok(CallToolResult::error(vec![ContentBlock::text(text)]).into())
+            }
+            _ => Err(ErrorData::invalid_params("this was never asked", None)),
+        }
     }
 }
 

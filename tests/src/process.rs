@@ -118,7 +118,7 @@ impl Running {
                     self.said
                 ),
                 Err(RecvTimeoutError::Disconnected) => {
-                    let ended = self.end()?;
+                    let ended = self.end(PATIENCE)?;
                     bail!(
                         "{} ended ({:?}, signal {:?}) before it said `{prefix}`.\nstdout:\n{}\nstderr:\n{}",
                         self.name,
@@ -190,18 +190,20 @@ impl Running {
     }
 
     /// Waits until it ended and its streams are closed.
-    pub fn finish(mut self) -> Result<Ended> {
-        self.end()
+    pub fn finish(self) -> Result<Ended> {
+        self.finish_in(PATIENCE)
     }
 
-    fn end(&mut self) -> Result<Ended> {
+    /// The same for what may take longer than everything else here.
+    pub fn finish_in(mut self, limit: Duration) -> Result<Ended> {
+        self.end(limit)
+    }
+
+    fn end(&mut self, limit: Duration) -> Result<Ended> {
         self.stdin = None;
-        if !exited(&self.pidfd()?, PATIENCE)? {
+        if !exited(&self.pidfd()?, limit)? {
             let said = std::mem::take(&mut self.said);
-            bail!(
-                "{} did not end in {PATIENCE:?}; it said: {said:?}",
-                self.name
-            );
+            bail!("{} did not end in {limit:?}; it said: {said:?}", self.name);
         }
         let status = self.child.wait()?;
         loop {

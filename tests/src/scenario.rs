@@ -28,6 +28,12 @@ pub enum Scenario {
     TimedOut,
     /// The same with an answer so late that the second call gives up as well.
     TimedOutTwice,
+    /// Looks at the balance before and after one payment, and every access token is good for one call: it is
+    /// refreshed between any two, and the refresh token with it.
+    TokenRefresh,
+    /// One payment through an MCP server that asks for a confirmation first: the call is made again with the
+    /// answer (MCP 2026-07-28).
+    Confirmed,
     /// Looks at the balance, then makes a payment; the restored agent is sent to pay somebody else.
     Redirected,
     /// Looks at the balance, then transfers (the paper's V1, a crash after the transfer).
@@ -90,6 +96,8 @@ impl Scenario {
             Self::SubAgents => "sub_agents",
             Self::TimedOut => "tool_timed_out",
             Self::TimedOutTwice => "tool_timed_out_twice",
+            Self::TokenRefresh => "token_refresh",
+            Self::Confirmed => "confirmed_payment",
             Self::Redirected => "redirected_payment",
             Self::Transfer => "v1_transfer",
             Self::Cloud => "v1_cloud",
@@ -114,6 +122,8 @@ impl Scenario {
             Self::SubAgents,
             Self::TimedOut,
             Self::TimedOutTwice,
+            Self::TokenRefresh,
+            Self::Confirmed,
             Self::Redirected,
             Self::Transfer,
             Self::Cloud,
@@ -203,8 +213,13 @@ impl Scenario {
     /// What the agent is asked first.
     pub fn prompt(self) -> &'static str {
         match self {
-            Self::Payment | Self::Overloaded | Self::TimedOut | Self::TimedOutTwice => {
-                "Please transfer 100 EUR to alice for the rent."
+            Self::Payment
+            | Self::Overloaded
+            | Self::TimedOut
+            | Self::TimedOutTwice
+            | Self::Confirmed => "Please transfer 100 EUR to alice for the rent.",
+            Self::TokenRefresh => {
+                "Check the balance of my account, transfer 100 EUR to alice for the rent, and check the balance again."
             }
             Self::Polling => {
                 "Watch my balance until the salary is there, transfer 100 EUR to alice, and watch on until that shows."
@@ -234,7 +249,9 @@ impl Scenario {
     /// What comes before the action, as a turn of its own, for agents whose state is saved between turns.
     pub fn opening(self) -> Option<&'static str> {
         Some(match self {
-            Self::Transfer | Self::Redirected => "Check the balance of my account, nothing more.",
+            Self::Transfer | Self::Redirected | Self::TokenRefresh => {
+                "Check the balance of my account, nothing more."
+            }
             Self::Cloud => "Check the quota, nothing more.",
             Self::ApprovalBypass(_) => {
                 "Customer C-4711 wants to be forgotten: request an approval for that, nothing more."
@@ -278,7 +295,11 @@ impl Scenario {
     pub fn script(self, service: &str, heed: Heed) -> Script {
         let at = |path: &str| format!("{service}{path}");
         let mut asks = match self {
-            Self::Payment | Self::Overloaded | Self::TimedOut | Self::TimedOutTwice => vec![
+            Self::Payment
+            | Self::Overloaded
+            | Self::TimedOut
+            | Self::TimedOutTwice
+            | Self::Confirmed => vec![
                 ask("transfer 100 EUR", [transfer(at("/v1/transfers"))]),
                 ask("transfer 250 EUR", [to_bob(at("/v1/transfers"))]),
             ],
@@ -288,6 +309,11 @@ impl Scenario {
                     ask("transfer 100 EUR", [look(), transfer(at("/v1/transfers"))]),
                     ask("transfer 250 EUR", [look(), to_bob(at("/v1/transfers"))]),
                 ]
+            }
+            Self::TokenRefresh => {
+                let look = || look("check_balance", "/v1/balance", at("/v1/balance"));
+                let transfer = transfer(at("/v1/transfers"));
+                vec![ask("transfer 100 EUR", [look(), transfer, look()])]
             }
             Self::TwoEqual => {
                 let both = [transfer(at("/v1/transfers")), transfer(at("/v1/transfers"))];
@@ -533,6 +559,8 @@ fn curl(url: &str, body: &Arguments, hand: &mut Hand) -> String {
         "--header 'content-type: application/json'",
     ]);
     let data = format!("{{{}}}", members.join(", "));
+    // As a shell wants an apostrophe within apostrophes.
+    let data = data.replace('\'', r"'\''");
     let data = format!("{} '{data}'", hand.pick(&["-d", "--data"]));
     let parts = hand.shuffled(vec![
         "-X POST".to_owned(),

@@ -79,6 +79,8 @@ impl Testbed {
                         Scenario::TimedOutTwice => Some(SLOWER),
                         _ => None,
                     },
+                    tokens: scenario == Scenario::TokenRefresh,
+                    asks: scenario == Scenario::Confirmed,
                     ..Options::default()
                 };
                 Deployed::Bank(Bank::start_with(&authority, options)?)
@@ -123,6 +125,22 @@ impl Testbed {
             Deployed::Bank(bank) => bank.url(path),
             Deployed::Cloud(cloud) => cloud.url(path),
             Deployed::Approval(approval) => approval.url(path),
+        }
+    }
+
+    /// What the first access token is got with, where the service wants any.
+    pub fn refresh_token(&self) -> Option<String> {
+        match &self.service {
+            Deployed::Bank(bank) => bank.refresh_token(),
+            Deployed::Cloud(_) | Deployed::Approval(_) => None,
+        }
+    }
+
+    /// How often the service gave out an access token, and how often it refused to.
+    pub fn refreshes(&self) -> (usize, usize) {
+        match &self.service {
+            Deployed::Bank(bank) => bank.refreshes(),
+            Deployed::Cloud(_) | Deployed::Approval(_) => (0, 0),
         }
     }
 

@@ -12,9 +12,6 @@ use crate::build::{succeed, workspace};
 use crate::environment::PYTHON;
 use crate::toolchain::output;
 
-/// Agents that are quick to install and stand for the rest: what CI drives.
-pub const REPRESENTATIVE: [&str; 3] = ["claude-code", "codex", "langgraph"];
-
 /// The file that says why an agent is not there.
 const REASON: &str = "skipped.txt";
 

@@ -1,17 +1,14 @@
 //! Runs `acrfence judge` over the corpora with a real small model, where no Ollama can be installed.
-//!
-//! Weights, server and Python environment are kept in the user's cache; their digests and versions
-//! stand in `acrfence-user/tests/ollama_front`. The server in front is not Ollama and says so.
 
 use std::fs;
-use std::io::{BufRead as _, BufReader};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 
-use anyhow::{Context as _, Result, bail, ensure};
+use anyhow::{Context as _, Result, ensure};
 
 use crate::build::{self, succeed, target_dir, workspace};
 use crate::environment::python_environment;
+use crate::local_model::{LocalModel, Uses};
 use crate::toolchain::cache_dir;
 
 /// What is judged, and by whom.
@@ -28,13 +25,6 @@ pub struct JudgeOptions {
     threads: usize,
 }
 
-/// Models by preference: the name they are asked for by, and the name of their weights.
-const MODELS: [(&str, &str); 3] = [
-    ("qwen2.5-coder:1.5b", "qwen2.5-coder-1.5b"),
-    ("qwen2.5-coder:0.5b", "qwen2.5-coder-0.5b"),
-    ("smollm2:135m", "smollm2-135m"),
-];
-
 /// Judges the corpora; `arguments` go to `acrfence judge` as they are.
 pub fn run(options: &JudgeOptions, arguments: &[String]) -> Result<()> {
     // Verdicts do not depend on optimisation; `bench compare` measures the speed.
@@ -46,12 +36,10 @@ pub fn run(options: &JudgeOptions, arguments: &[String]) -> Result<()> {
         [] => all_corpora()?,
         named => named.to_vec(),
     };
-    let (name, weights) = weights(options.model.as_deref(), &cache, &tools, &python)?;
-    let llama = llama_server(&cache, &tools)?;
-    let front = Front::start(&tools, &llama, &weights, name, options.threads)?;
+    let model = LocalModel::start(options.model.as_deref(), options.threads, Uses::Judging)?;
     println!(
-        "=== the model is {name}, with {} threads, behind a test server that is not Ollama",
-        options.threads
+        "=== the model is {}, with {} threads, behind a test server that is not Ollama",
+        model.name, options.threads
     );
     for corpus in corpora {
         println!("\n=== {}", corpus.display());
@@ -66,7 +54,7 @@ pub fn run(options: &JudgeOptions, arguments: &[String]) -> Result<()> {
             .args(["judge", "--analyzer", "ollama", "--report", "--baselines"])
             // A machine that does other things as well may be ten times slower.
             .args(["--timeout", "600"])
-            .args(["--ollama-url", &front.url, "--model", name])
+            .args(["--ollama-url", &model.url, "--model", model.name])
             .arg("--pairs")
             .arg(&corpus);
         match &near {
@@ -95,78 +83,6 @@ fn all_corpora() -> Result<Vec<PathBuf>> {
     Ok(files)
 }
 
-/// The best model that can be had, or the one that was asked for.
-fn weights(
-    wanted: Option<&str>,
-    cache: &Path,
-    tools: &Path,
-    python: &Result<PathBuf>,
-) -> Result<(&'static str, PathBuf)> {
-    let folder = cache.join("models");
-    let mut troubles = Vec::new();
-    for (name, file) in MODELS {
-        if wanted.is_some_and(|wanted| wanted != name) {
-            continue;
-        }
-        match model(file, &folder, tools, python) {
-            Ok(weights) => return Ok((name, weights)),
-            Err(e) => {
-                eprintln!("NO {name}: {e:#}");
-                troubles.push(name);
-            }
-        }
-    }
-    if troubles.is_empty() {
-        let known: Vec<&str> = MODELS.iter().map(|(name, _)| *name).collect();
-        bail!("no such model; there are {}", known.join(", "));
-    }
-    bail!("no model could be had: {}", troubles.join(", "))
-}
-
-fn model(file: &str, folder: &Path, tools: &Path, python: &Result<PathBuf>) -> Result<PathBuf> {
-    let weights = folder.join(format!("{file}.gguf"));
-    if !weights.exists() {
-        let python = python
-            .as_ref()
-            .map_err(|e| anyhow::anyhow!("there is no Python to download it with: {e:#}"))?;
-        eprintln!(
-            "downloading the weights of {file} into {}",
-            folder.display()
-        );
-        succeed(
-            Command::new(python)
-                .arg(tools.join("fetch_model.py"))
-                .arg(file)
-                .arg(folder)
-                .stdin(Stdio::null())
-                .stdout(Stdio::null()),
-        )?;
-    }
-    Ok(weights)
-}
-
-/// The folder with llama-server in it.
-fn llama_server(cache: &Path, tools: &Path) -> Result<PathBuf> {
-    let folder = cache.join("llama");
-    // Written last, so that a download that was cut off is begun anew.
-    let stamp = folder.join("complete");
-    if !stamp.exists() {
-        eprintln!(
-            "unpacking llama-server of Debian sid into {}, beside the system",
-            folder.display()
-        );
-        succeed(
-            Command::new("sh")
-                .arg(tools.join("fetch_llama_server.sh"))
-                .arg(&folder)
-                .stdin(Stdio::null())
-                .stdout(Stdio::null()),
-        )?;
-        fs::write(&stamp, "")?;
-    }
-    Ok(folder)
-}
-
 /// The verdicts that the similarity of embeddings gives.
 fn embeddings(python: &Path, tools: &Path, cache: &Path, corpus: &Path) -> Result<PathBuf> {
     let folder = cache.join("embeddings");
@@ -186,52 +102,4 @@ fn embeddings(python: &Path, tools: &Path, cache: &Path, corpus: &Path) -> Resul
     fs::write(&verdicts, output.stdout)
         .with_context(|| format!("cannot write {}", verdicts.display()))?;
     Ok(verdicts)
-}
-
-/// The test server in front of llama-server. Both end when the pipe to it closes.
-struct Front {
-    child: Child,
-    url: String,
-}
-
-impl Front {
-    fn start(
-        tools: &Path,
-        llama: &Path,
-        weights: &Path,
-        name: &str,
-        threads: usize,
-    ) -> Result<Self> {
-        let mut child = Command::new("python3")
-            .arg(tools.join("front.py"))
-            .arg("--llama")
-            .arg(llama)
-            .arg("--model")
-            .arg(weights)
-            .args(["--name", name, "--port", "0", "--until-stdin-ends"])
-            .args(["--threads", &threads.to_string()])
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .context("cannot start front.py; is python3 installed?")?;
-        let said = child.stdout.take().context("front.py has no output")?;
-        let mut line = String::new();
-        BufReader::new(said).read_line(&mut line)?;
-        let url = line.trim().strip_prefix("ready on ").map(str::to_owned);
-        let mut front = Self {
-            child,
-            url: String::new(),
-        };
-        front.url = url.context("the model's server did not start; its words stand above")?;
-        Ok(front)
-    }
-}
-
-impl Drop for Front {
-    fn drop(&mut self) {
-        drop(self.child.stdin.take());
-        if let Err(e) = self.child.wait() {
-            eprintln!("the model's server may still run: {e}");
-        }
-    }
 }

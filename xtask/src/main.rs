@@ -12,6 +12,7 @@ mod eval;
 mod judge;
 mod kernels;
 mod licences;
+mod local_model;
 mod test;
 mod toolchain;
 

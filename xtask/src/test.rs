@@ -105,14 +105,11 @@ pub fn run(options: &Options) -> Result<()> {
     report.end()
 }
 
-/// What the tests talk through: every agent only when all is wanted.
+/// What the tests talk through: every agent, unless none is run.
 fn clients(options: &Options) -> Result<environment::Options> {
-    let agents = if options.unprivileged {
-        Vec::new()
-    } else if options.full {
-        agents::names()?
-    } else {
-        agents::REPRESENTATIVE.map(String::from).into()
+    let agents = match options.unprivileged {
+        true => Vec::new(),
+        false => agents::names()?,
     };
     Ok(environment::Options::with_agents(agents))
 }

@@ -1,5 +1,9 @@
 #!/usr/bin/env python3
-"""Speaks the part of Ollama's API that the analyzer uses, in front of llama-server. It is not Ollama."""
+"""Speaks the part of Ollama's API that the analyzer uses, in front of llama-server. It is not Ollama.
+
+For agents it also passes llama-server's own interfaces on (OpenAI's and Anthropic's, under `/v1`), and takes
+tools in Ollama's.
+"""
 
 import argparse
 import glob
@@ -7,6 +11,8 @@ import http.client
 import http.server
 import json
 import os
+import re
+import secrets
 import signal
 import socket
 import subprocess
@@ -23,7 +29,7 @@ def free_port() -> int:
         return s.getsockname()[1]
 
 
-def start_llama(root: str, model: str, threads: int, log: str) -> tuple[subprocess.Popen, int]:
+def start_llama(root: str, model: str, threads: int, log: str, agents: bool) -> tuple[subprocess.Popen, int]:
     """Starts llama-server through the loader of the folder it was unpacked to."""
     libs = f"{root}/root/usr/lib/x86_64-linux-gnu"
     loader = next(p for p in (f"{root}/root/usr/lib64/ld-linux-x86-64.so.2", f"{libs}/ld-linux-x86-64.so.2") if os.path.exists(p))
@@ -34,7 +40,8 @@ def start_llama(root: str, model: str, threads: int, log: str) -> tuple[subproce
     child = subprocess.Popen(
         [loader, "--library-path", ":".join([libs, *extra]), server,
          "--model", model, "--host", "127.0.0.1", "--port", str(port), "--threads", str(threads),
-         "--ctx-size", "4096", "--parallel", "1", "--no-webui"],
+         "--ctx-size", "32768" if agents else "4096", "--parallel", "1", "--no-webui",
+         *(["--jinja"] if agents else [])],
         env={**os.environ, "GGML_BACKEND_PATH": backend}, stdout=subprocess.DEVNULL,
         stdin=subprocess.DEVNULL, stderr=open(log, "w"),
     )
@@ -55,11 +62,52 @@ def start_llama(root: str, model: str, threads: int, log: str) -> tuple[subproce
     sys.exit("llama-server did not load the model within two minutes")
 
 
+def with_tools(messages: list) -> list:
+    """Ollama's messages as OpenAI's: the calls get ids, by which their results refer to them."""
+    translated, open_calls = [], []
+    for message in messages:
+        one = {"role": message["role"], "content": message.get("content") or ""}
+        if message.get("tool_calls"):
+            one["tool_calls"] = []
+            for call in message["tool_calls"]:
+                made = f"call_{len(translated)}_{len(one['tool_calls'])}"
+                open_calls.append(made)
+                function = call["function"]
+                text = json.dumps(function["arguments"])
+                one["tool_calls"].append(
+                    {"id": made, "type": "function", "function": {"name": function["name"], "arguments": text}}
+                )
+        if message["role"] == "tool" and open_calls:
+            one["tool_call_id"] = open_calls.pop(0)
+        translated.append(one)
+    return translated
+
+
+def read_calls(message: dict, tools: list) -> None:
+    """Small models write a call out as JSON, often in a code fence, instead of in the form that their template asks
+    for. Like the parsers of other servers this takes such a message, if it is nothing else, for the call."""
+    text = (message.get("content") or "").strip()
+    if message.get("tool_calls") or not tools:
+        return
+    fenced = re.fullmatch(r"```(?:json)?\s*(.*?)\s*```", text, re.DOTALL)
+    try:
+        call = json.loads(fenced[1] if fenced else text)
+    except ValueError:
+        return
+    names = [tool["function"]["name"] for tool in tools]
+    if not isinstance(call, dict) or call.get("name") not in names or not isinstance(call.get("arguments"), dict):
+        return
+    function = {"name": call["name"], "arguments": json.dumps(call["arguments"])}
+    message["content"] = None
+    message["tool_calls"] = [{"id": f"call_{secrets.token_hex(12)}", "type": "function", "function": function}]
+
+
 class Front(http.server.BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     llama_port = 0
     model = ""
     lock = threading.Lock()
+    agents = False
 
     def log_message(self, *_):
         pass
@@ -72,6 +120,30 @@ class Front(http.server.BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(data)
 
+    def pass_on(self, body: bytes) -> None:
+        """Lets llama-server answer, one request at a time, and passes that on as it comes; an answer of Chat
+        Completions that is no stream as a whole, with its calls read."""
+        asked = json.loads(body)
+        whole = self.path == "/v1/chat/completions" and not asked.get("stream")
+        with self.lock:
+            c = http.client.HTTPConnection("127.0.0.1", self.llama_port, timeout=1800)
+            c.request("POST", self.path, body, {"Content-Type": "application/json"})
+            answer = c.getresponse()
+            if whole:
+                got = json.loads(answer.read())
+                for choice in got.get("choices", []):
+                    read_calls(choice["message"], asked.get("tools", []))
+                return self.reply(answer.status, got)
+            self.send_response(answer.status)
+            self.send_header("Content-Type", answer.getheader("Content-Type", "application/json"))
+            # The length of a stream is not known beforehand.
+            self.send_header("Connection", "close")
+            self.end_headers()
+            self.close_connection = True
+            while piece := answer.read1(65536):
+                self.wfile.write(piece)
+                self.wfile.flush()
+
     def do_GET(self):
         if self.path == "/api/version":
             self.reply(200, {"version": VERSION})
@@ -83,8 +155,11 @@ class Front(http.server.BaseHTTPRequestHandler):
 
     def do_POST(self):
         length = int(self.headers.get("Content-Length", 0))
+        body = self.rfile.read(length)
+        if self.agents and self.path.startswith("/v1/"):
+            return self.pass_on(body)
         try:
-            asked = json.loads(self.rfile.read(length))
+            asked = json.loads(body)
         except ValueError:
             return self.reply(400, {"error": "invalid JSON"})
         if asked.get("model", asked.get("name")) != self.model:
@@ -95,14 +170,17 @@ class Front(http.server.BaseHTTPRequestHandler):
             return self.reply(404, {"error": "not found"})
         options = asked.get("options") or {}
         wanted = {
-            "messages": [{"role": m["role"], "content": m["content"]} for m in asked["messages"]],
+            "messages": with_tools(asked["messages"]) if self.agents
+            else [{"role": m["role"], "content": m["content"]} for m in asked["messages"]],
             "temperature": options.get("temperature", 0),
             "seed": options.get("seed", 0),
-            "max_tokens": options.get("num_predict", 64),
+            "max_tokens": options.get("num_predict", 1024 if self.agents else 64),
             "cache_prompt": True,
         }
         if isinstance(asked.get("format"), dict):
             wanted["response_format"] = {"type": "json_schema", "json_schema": {"schema": asked["format"]}}
+        if self.agents and asked.get("tools"):
+            wanted["tools"] = asked["tools"]
         began = time.monotonic_ns()
         with self.lock:
             c = http.client.HTTPConnection("127.0.0.1", self.llama_port, timeout=300)
@@ -111,10 +189,17 @@ class Front(http.server.BaseHTTPRequestHandler):
             got = json.loads(answer.read())
         if answer.status != 200:
             return self.reply(500, {"error": str(got.get("error"))})
-        content = got["choices"][0]["message"]["content"]
+        said = got["choices"][0]["message"]
+        read_calls(said, wanted.get("tools", []))
+        message = {"role": "assistant", "content": said["content"] or ""}
+        if said.get("tool_calls"):
+            calls = [call["function"] for call in said["tool_calls"]]
+            message["tool_calls"] = [
+                {"function": {"name": call["name"], "arguments": json.loads(call["arguments"])}} for call in calls
+            ]
         self.reply(200, {
             "model": self.model, "created_at": "2031-01-01T00:00:00Z", "done": True, "done_reason": "stop",
-            "message": {"role": "assistant", "content": content},
+            "message": message,
             "total_duration": time.monotonic_ns() - began, "load_duration": 0,
             "prompt_eval_count": got.get("usage", {}).get("prompt_tokens", 0), "prompt_eval_duration": 0,
             "eval_count": got.get("usage", {}).get("completion_tokens", 0), "eval_duration": 0,
@@ -129,10 +214,11 @@ def main() -> None:
     parser.add_argument("--port", type=int, default=11435, help="0 takes any free one")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--log", help="where llama-server writes what it has to say (default: in its folder)")
+    parser.add_argument("--agents", action="store_true", help="for agents: tools, long conversations, /v1")
     parser.add_argument("--until-stdin-ends", action="store_true", help="stop when whoever started this is gone")
     args = parser.parse_args()
-    child, Front.llama_port = start_llama(args.llama, args.model, args.threads, args.log or f"{args.llama}/server.log")
-    Front.model = args.name
+    child, Front.llama_port = start_llama(args.llama, args.model, args.threads, args.log or f"{args.llama}/server.log", args.agents)
+    Front.model, Front.agents = args.name, args.agents
     server = http.server.ThreadingHTTPServer(("127.0.0.1", args.port), Front)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     if args.until_stdin_ends:

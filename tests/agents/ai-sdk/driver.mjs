@@ -1,6 +1,9 @@
 // Vercel AI SDK: messages are saved and given to another call.
 
+import { spawnSync } from "node:child_process";
 import { readFileSync, writeFileSync } from "node:fs";
+import { createMCPClient } from "@ai-sdk/mcp";
+import { Experimental_StdioMCPTransport } from "@ai-sdk/mcp/mcp-stdio";
 import { createOpenAI } from "@ai-sdk/openai";
 import { generateText, stepCountIs, tool } from "ai";
 import { z } from "zod";
@@ -27,7 +30,7 @@ async function post(path, body) {
 const text = z.string();
 const define = (description, shape, execute) => tool({ description, inputSchema: z.object(shape), execute });
 
-const tools = {
+const ownTools = {
   bank: {
     check_balance: define("Tells what is left on the account.", {}, () => get("/v1/balance")),
     read_statement: define("Reads a page of the statement.", { page: z.number().int() }, ({ page }) =>
@@ -56,6 +59,27 @@ const tools = {
   },
 }[task.kind];
 
+function shell({ command }) {
+  const ended = spawnSync("bash", ["-c", command], { encoding: "utf8", stdio: ["ignore", "pipe", "pipe"] });
+  return ended.stdout + ended.stderr + (ended.status ? `\nexit code ${ended.status}` : "");
+}
+
+/** The service over MCP, if that is how it is reached. */
+async function mcpClient() {
+  if (task.transport === "mcp_http") {
+    return await createMCPClient({ transport: { type: "http", url: `${task.service}/mcp` } });
+  }
+  if (task.transport === "mcp_stdio") {
+    const [command, ...args] = task.stdio;
+    return await createMCPClient({ transport: new Experimental_StdioMCPTransport({ command, args }) });
+  }
+  return null;
+}
+
+const mcp = await mcpClient();
+const shellTools = { shell_command: define("Runs a command in a shell.", { command: text }, shell) };
+const tools = mcp ? await mcp.tools() : task.transport === "shell" ? shellTools : ownTools;
+
 const openai = createOpenAI({ baseURL: `${task.model}/v1`, apiKey: "none" });
 
 async function ask(words, messages) {
@@ -80,3 +104,4 @@ if (task.part !== "second") {
 if (task.part !== "first") {
   await ask(task.redirects ? task.again : task.prompt, JSON.parse(readFileSync(file)));
 }
+await mcp?.close();

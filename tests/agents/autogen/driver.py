@@ -15,7 +15,7 @@ def assistant():
     model = OpenAIChatCompletionClient(
         model="gpt-4o", base_url=TASK.model + "/v1", api_key="none", max_retries=0
     )
-    return AssistantAgent("assistant", model, tools=list(TASK.tools()), max_tool_iterations=5)
+    return AssistantAgent("assistant", model, tools=list(TASK.tools()), max_tool_iterations=10)
 
 
 async def ask(agent, words):

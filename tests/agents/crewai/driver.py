@@ -11,12 +11,24 @@ from crewai.tools import tool
 from task import TASK
 
 model = LLM(model="gpt-4o", base_url=TASK.model + "/v1", api_key="none")
+
+
+def servers():
+    """The service over MCP, if that is how it is reached."""
+    if not TASK.over_mcp:
+        return []
+    from crewai.mcp import MCPServerHTTP
+
+    return [MCPServerHTTP(url=TASK.service + "/mcp")]
+
+
 assistant = Agent(
     role="assistant",
     goal="Do what the user asks.",
     backstory="You work for the user.",
     llm=model,
-    tools=[tool(function) for function in TASK.tools()],
+    tools=[] if TASK.over_mcp else [tool(function) for function in TASK.tools()],
+    mcps=servers() or None,
 )
 
 

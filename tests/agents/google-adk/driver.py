@@ -38,7 +38,7 @@ async def rewind():
     acted = next(
         event.invocation_id
         for event in reversed(session.events)
-        if any(call.name == TASK.act for call in event.get_function_calls())
+        if any(TASK.is_act(call.name, call.args) for call in event.get_function_calls())
     )
     await runner.rewind_async(user_id=WHO["user_id"], session_id="1", rewind_before_invocation_id=acted)
 

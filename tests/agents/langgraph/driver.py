@@ -32,7 +32,7 @@ def mcp_tools():
     return tools
 
 
-TOOLS = [tool(function) for function in TASK.tools()] if TASK.transport == "rest" else mcp_tools()
+TOOLS = mcp_tools() if TASK.over_mcp else [tool(function) for function in TASK.tools()]
 MODEL = ChatOpenAI(model="scripted", base_url=TASK.model + "/v1", api_key="none", max_retries=0).bind_tools(TOOLS)
 THREAD = {"configurable": {"thread_id": "1"}}
 
@@ -47,8 +47,8 @@ def next_node(state):
 
 def acted(messages):
     """Whether a history has the action in it, done or only meant."""
-    calls = (call["name"] for m in messages if isinstance(m, AIMessage) for call in m.tool_calls)
-    return TASK.act in calls or any(isinstance(m, ToolMessage) and m.name == TASK.act for m in messages)
+    calls = (call for m in messages if isinstance(m, AIMessage) for call in m.tool_calls)
+    return any(TASK.is_act(call["name"], call["args"]) for call in calls)
 
 
 def act_and_ask(state):
@@ -57,7 +57,7 @@ def act_and_ask(state):
     tool = next(one for one in TOOLS if one.name == call["name"])
     arguments = call["args"] | {"ref": str(uuid.uuid4())} if call["name"] == TASK.act else call["args"]
     result = tool.invoke(arguments)
-    if call["name"] == TASK.act:
+    if TASK.is_act(call["name"], call["args"]):
         interrupt("Shall I tell the landlord?")
     return {"messages": [ToolMessage(str(result), tool_call_id=call["id"], name=call["name"])]}
 

@@ -54,7 +54,8 @@ async def follow(handler, words):
     async for event in handler.stream_events():
         if isinstance(event, InputRequiredEvent):
             messages = await handler.ctx.store.get("messages")
-            if not any(message.get("tool_name") == TASK.act for message in messages):
+            calls = (call["function"] for message in messages for call in message.get("tool_calls") or [])
+            if not any(TASK.is_act(call["name"], call["arguments"]) for call in calls):
                 saved = handler.ctx.to_dict()
             handler.ctx.send_event(HumanResponseEvent(response=words))
             words = ""

@@ -16,7 +16,7 @@ client = AsyncOpenAI(base_url=TASK.model + "/v1", api_key="none", max_retries=0)
 agent = Agent(
     name="assistant",
     model=OpenAIResponsesModel(model="scripted", openai_client=client),
-    tools=[function_tool(function) for function in TASK.tools()] if TASK.transport == "rest" else [],
+    tools=[] if TASK.over_mcp else [function_tool(function) for function in TASK.tools()],
 )
 
 
@@ -36,7 +36,7 @@ async def ask(session, words):
 async def rewind(session):
     """Pops the action and all that came after it; returns what to say next."""
     while (item := await session.pop_item()) is not None:
-        if item.get("type") == "function_call" and item.get("name") == TASK.act:
+        if item.get("type") == "function_call" and TASK.is_act(item["name"], json.loads(item["arguments"])):
             break
     left = await session.get_items()
     if any(item.get("type") == "function_call_output" for item in left):
@@ -46,7 +46,7 @@ async def rewind(session):
 
 
 async def main():
-    if TASK.transport == "rest":
+    if not TASK.over_mcp:
         return await live()
     async with mcp_server() as server:
         agent.mcp_servers = [server]

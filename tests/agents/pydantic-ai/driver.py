@@ -10,7 +10,29 @@ from pydantic_ai.providers.anthropic import AnthropicProvider
 from task import TASK
 
 provider = AnthropicProvider(api_key="none", base_url=TASK.model)
-agent = Agent(AnthropicModel("scripted", provider=provider), tools=list(TASK.tools()))
+
+
+async def confirm(message, response_type, params, context):
+    """Whoever is asked whether a transfer is meant says yes."""
+    return {"sure": True}
+
+
+def toolsets():
+    """The service over MCP, if that is how it is reached."""
+    if not TASK.over_mcp:
+        return []
+    from fastmcp.client.transports import StdioTransport
+    from pydantic_ai.mcp import MCPToolset
+
+    server = StdioTransport(TASK.stdio[0], TASK.stdio[1:]) if TASK.transport == "mcp_stdio" else TASK.service + "/mcp"
+    return [MCPToolset(server, elicitation_handler=confirm)]
+
+
+agent = Agent(
+    AnthropicModel("scripted", provider=provider),
+    tools=[] if TASK.over_mcp else list(TASK.tools()),
+    toolsets=toolsets(),
+)
 
 
 def ask(words, history):

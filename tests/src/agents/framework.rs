@@ -27,7 +27,13 @@ pub(super) fn live(agent: Agent, setting: &Setting<'_>, restore: Restore) -> Res
     })
 }
 
-fn driver(agent: Agent, setting: &Setting<'_>, restore: Restore, part: &str) -> Result<Command> {
+/// The program around a library, for a part of its lives.
+pub(super) fn driver(
+    agent: Agent,
+    setting: &Setting<'_>,
+    restore: Restore,
+    part: &str,
+) -> Result<Command> {
     let home = agent.home()?;
     let folder = Path::new(env!("CARGO_MANIFEST_DIR"))
         .join("agents")
@@ -44,6 +50,7 @@ fn driver(agent: Agent, setting: &Setting<'_>, restore: Restore, part: &str) -> 
         "restore": restore.name(),
         "kind": setting.scenario.kind().name(),
         "act": setting.scenario.act(),
+        "act_path": setting.scenario.act_path(),
         "opening": setting.scenario.opening(),
         "prompt": setting.scenario.prompt(),
         "again": setting.again(),
@@ -52,6 +59,7 @@ fn driver(agent: Agent, setting: &Setting<'_>, restore: Restore, part: &str) -> 
         "service": setting.testbed.url(""),
         "transport": setting.testbed.transport().name(),
         "stdio": stdio,
+        "refresh_token": setting.testbed.refresh_token(),
         "patience": if setting.scenario.times_out() { 4 } else { 60 },
         "home": setting.home,
     });

@@ -3,6 +3,7 @@
 mod claude_code;
 mod codex;
 mod framework;
+mod plain_python;
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -15,6 +16,7 @@ use serde::{Deserialize, Serialize};
 use crate::client::{installed, plain, trusting};
 use crate::fence::Fence;
 use crate::model::Model;
+use crate::model::relay::Api;
 use crate::process::{Ended, PATIENCE, Running};
 use crate::scenario::{Scenario, Wording};
 use crate::testbed::{Testbed, Transport};
@@ -56,6 +58,7 @@ pub enum Agent {
     AutoGen,
     AiSdk,
     PydanticAi,
+    PlainPython,
 }
 
 /// How an agent comes to forget.
@@ -114,6 +117,10 @@ pub enum Restore {
     Compacted,
     /// The same with a summary that takes the action for one that is still to be done.
     CompactedBadly,
+    /// Its process is saved with CRIU before the action, killed after it, and restored.
+    Criu,
+    /// The same, saved after the action: nothing is forgotten.
+    CriuAfter,
 }
 
 impl Restore {
@@ -138,6 +145,8 @@ impl Restore {
             Self::Periodic => "periodic",
             Self::Compacted => "compacted",
             Self::CompactedBadly => "compacted_badly",
+            Self::Criu => "criu",
+            Self::CriuAfter => "criu_after",
         }
     }
 }
@@ -156,6 +165,7 @@ impl Agent {
             Self::AutoGen => "autogen",
             Self::AiSdk => "ai-sdk",
             Self::PydanticAi => "pydantic-ai",
+            Self::PlainPython => "plain-python",
         }
     }
 
@@ -187,6 +197,8 @@ impl Agent {
             Self::AiSdk => "ai",
             Self::AutoGen => "autogen-agentchat",
             Self::PydanticAi => "pydantic-ai-slim",
+            // What it reaches model and service with; it is a program of our own.
+            Self::PlainPython => "httpx",
             other => other.name(),
         };
         if let Ok(lock) = serde_json::from_str::<serde_json::Value>(&text) {
@@ -236,20 +248,40 @@ impl Agent {
             | Self::AutoGen
             | Self::AiSdk
             | Self::PydanticAi => &[None, Rewind, Reload],
+            Self::PlainPython => &[None, Criu, CriuAfter],
         }
     }
 
     /// Ways to the service that it, or our program around it, has.
     pub fn transports(self) -> &'static [Transport] {
+        use Transport::*;
         match self {
-            Self::ClaudeCode | Self::Codex => {
-                &[Transport::McpHttp, Transport::McpStdio, Transport::Shell]
+            Self::ClaudeCode | Self::Codex => &[McpHttp, McpStdio, Shell],
+            Self::LangGraph | Self::OpenAiAgents | Self::AiSdk | Self::PydanticAi => {
+                &[Rest, McpHttp, McpStdio, Shell]
             }
-            Self::LangGraph | Self::OpenAiAgents => {
-                &[Transport::Rest, Transport::McpHttp, Transport::McpStdio]
+            // Its agents get no tools of a stdio server here.
+            Self::CrewAi => &[Rest, McpHttp, Shell],
+            // The MCP client of AutoGen 0.7.5 does not import with the `mcp` 2 that it resolves to.
+            Self::GoogleAdk | Self::LlamaIndexWorkflows | Self::AutoGen | Self::PlainPython => {
+                &[Rest, Shell]
             }
-            _ => &[Transport::Rest],
         }
+    }
+
+    /// The API that it speaks to its model here, if that is one of those that a real model can be named for.
+    pub fn speaks(self) -> Option<Api> {
+        match self {
+            Self::ClaudeCode | Self::PydanticAi => Some(Api::Anthropic),
+            Self::LlamaIndexWorkflows => Some(Api::Ollama),
+            Self::GoogleAdk => None,
+            _ => Some(Api::Openai),
+        }
+    }
+
+    /// Whether it answers a server that asks before it acts, in the way of MCP 2026-07-28.
+    pub fn answers_questions(self) -> bool {
+        matches!(self, Self::PydanticAi)
     }
 
     /// Lives through `restore` in `setting`.
@@ -258,6 +290,7 @@ impl Agent {
         let lives = match self {
             Self::ClaudeCode => claude_code::live(setting, restore),
             Self::Codex => codex::live(setting, restore),
+            Self::PlainPython => plain_python::live(setting, restore),
             framework => framework::live(framework, setting, restore),
         }?;
         let finished = lives.last().is_some_and(|life| life.ok());
@@ -280,6 +313,22 @@ pub struct Lived {
     pub seconds: f64,
 }
 
+impl Lived {
+    /// Of an agent whose model did not order the action, so that there was nothing to be restored.
+    pub(crate) fn without_an_action(why: &anyhow::Error) -> Self {
+        Self {
+            lives: vec![Ended {
+                code: None,
+                signal: None,
+                stdout: String::new(),
+                stderr: format!("{why:#}"),
+            }],
+            finished: false,
+            seconds: 0.0,
+        }
+    }
+}
+
 /// Where an agent lives, and what for.
 pub struct Setting<'a> {
     /// What it is asked to do.
@@ -296,6 +345,8 @@ pub struct Setting<'a> {
     pub fence: Option<(&'a Fence, &'a str)>,
     /// How it comes behind the fence.
     pub joins: Joins,
+    /// How long a life may take.
+    pub patience: Duration,
 }
 
 /// How an agent comes behind the fence.
@@ -313,19 +364,25 @@ impl Setting<'_> {
     /// Starts a life. Without a fence it trusts the testbed's authority by the variables that runtimes
     /// read; with one it gets what `acrfence run` gives.
     fn start(&self, name: &str, command: Command) -> Result<Running> {
-        let mut command = match (self.fence, self.joins) {
-            (Some((fence, agent)), Joins::Launched) => fence.launch(agent, &command)?,
-            (Some((fence, agent)), Joins::Attached) => return attach(fence, agent, name, &command),
-            (None, _) => trusting(command, &self.testbed.authority().root()),
-        };
-        let mut life = Running::start(name, &mut command)?;
+        if let (Some((fence, agent)), Joins::Attached) = (self.fence, self.joins) {
+            return attach(fence, agent, name, &command);
+        }
+        let mut life = Running::start(name, &mut self.fenced(command)?)?;
         life.close_stdin();
         Ok(life)
     }
 
+    /// `command` as it is run with a fence, or without one.
+    fn fenced(&self, command: Command) -> Result<Command> {
+        match self.fence {
+            Some((fence, agent)) => fence.launch(agent, &command),
+            None => Ok(trusting(command, &self.testbed.authority().root())),
+        }
+    }
+
     /// A life to its end.
     fn run(&self, name: &str, command: Command) -> Result<Ended> {
-        self.start(name, command)?.finish()
+        self.start(name, command)?.finish_in(self.patience)
     }
 
     /// A life that is killed, with all its processes, while its action is on its way: the effect has

@@ -9,6 +9,7 @@ use acrfence_tests::agents::{Agent, Restore};
 use acrfence_tests::evaluation::report::{self, NotRun, Report};
 use acrfence_tests::evaluation::table::tables;
 use acrfence_tests::evaluation::{Between, Cell, Suspect, Trial};
+use acrfence_tests::model::relay::{Api, Endpoint};
 use acrfence_tests::scenario::{Scenario, Wording};
 use acrfence_tests::testbed::Transport;
 use anyhow::{Context as _, Result, ensure};
@@ -48,6 +49,20 @@ struct Arguments {
     /// Where the words of the model begin; each run of a cell begins one further.
     #[arg(long, default_value_t = 1)]
     seed: u64,
+    /// Use this model instead of the scripted one: where it is served, as the part before `/v1/…` or
+    /// `/api/…`. Only agents that speak its API are run.
+    #[arg(long, value_name = "URL", requires = "model_name")]
+    model_url: Option<String>,
+    /// The name that the model is asked for by.
+    #[arg(long, value_name = "NAME", requires = "model_url")]
+    model_name: Option<String>,
+    /// The API that the model is served by.
+    #[arg(long, value_enum, default_value_t = Api::Openai)]
+    model_api: Api,
+    /// The environment variable that has the key of the model's server, if it wants one. The key itself
+    /// is never printed, written down or given to an agent.
+    #[arg(long, value_name = "VARIABLE", requires = "model_url")]
+    model_key_env: Option<String>,
     /// Directory of `cells.jsonl` and `not-run.jsonl`; cells that are there are replaced.
     #[arg(long)]
     out: Option<PathBuf>,
@@ -102,6 +117,22 @@ fn main() -> ExitCode {
 }
 
 impl Arguments {
+    /// The real model that is named.
+    fn endpoint(&self) -> Result<Option<Endpoint>> {
+        let (Some(url), Some(name)) = (&self.model_url, &self.model_name) else {
+            return Ok(None);
+        };
+        let key = self.model_key_env.as_ref().map(|variable| {
+            std::env::var(variable).with_context(|| format!("{variable} holds no key"))
+        });
+        Ok(Some(Endpoint {
+            url: url.clone(),
+            name: name.clone(),
+            api: self.model_api,
+            key: key.transpose()?,
+        }))
+    }
+
     /// The cells that are wanted, those that differ in the fence alone next to each other and without
     /// a fence first.
     fn cells(&self) -> Vec<Cell> {
@@ -135,6 +166,7 @@ impl Arguments {
             // What is about a life without a restore has no other cells.
             (!cell.scenario.is_control() && !cell.scenario.times_out()
                 || cell.restore == Restore::None)
+                && (self.model_url.is_none() || cell.agent.speaks() == Some(self.model_api))
                 && among(&self.scenario, &cell.scenario.name().to_owned())
                 && among(&self.agent, &cell.agent)
                 && among(&self.restore, &cell.restore)
@@ -175,6 +207,7 @@ fn among<T: PartialEq>(wanted: &[T], one: &T) -> bool {
 
 fn run(arguments: &Arguments) -> Result<()> {
     let _watching = mind_interrupts()?;
+    let real = arguments.endpoint()?;
     let cells = arguments.cells();
     ensure!(!cells.is_empty(), "there is no such cell");
     let mut not_run = Vec::new();
@@ -182,9 +215,9 @@ fn run(arguments: &Arguments) -> Result<()> {
     for cell in cells {
         let reason = match cell.lacks() {
             Some(reason) => reason.to_owned(),
-            None => match trials(&cell, arguments) {
+            None => match trials(&cell, arguments, real.as_ref()) {
                 Ok(trials) => {
-                    let mut report = Report::of(&cell, arguments.seed, &trials)?;
+                    let mut report = Report::of(&cell, arguments.seed, &trials, real.as_ref())?;
                     if let Some((other, without)) = &without
                         && differs_in_fence_alone(other, &cell)
                     {
@@ -229,7 +262,7 @@ fn differs_in_fence_alone(one: &Cell, other: &Cell) -> bool {
     *one == base
 }
 
-fn trials(cell: &Cell, arguments: &Arguments) -> Result<Vec<Trial>> {
+fn trials(cell: &Cell, arguments: &Arguments, real: Option<&Endpoint>) -> Result<Vec<Trial>> {
     // Why it is not there is the reason, whatever else would go wrong.
     cell.agent.home()?;
     (0..arguments.n)
@@ -238,9 +271,16 @@ fn trials(cell: &Cell, arguments: &Arguments) -> Result<Vec<Trial>> {
                 !INTERRUPTED.load(Ordering::Relaxed),
                 "interrupted; everything was taken down"
             );
-            let trial = cell.trial(arguments.seed + n)?;
+            let trial = cell.trial_with(arguments.seed + n, real)?;
+            let ordered = match real {
+                Some(_) => format!(
+                    "the model ordered it {} times unaware and {} times aware, ",
+                    trial.orders.unaware, trial.orders.aware
+                ),
+                None => String::new(),
+            };
             eprintln!(
-                "{}: {} effects, {} unauthorised, {} in {:.1} s; noticed: {}",
+                "{}: {ordered}{} effects, {} unauthorised, {} in {:.1} s; noticed: {}",
                 name(cell),
                 trial.tally.effects,
                 trial.tally.unauthorised,
@@ -277,7 +317,7 @@ fn name(cell: &Cell) -> String {
 fn show(trial: &Trial) {
     for seen in &trial.model {
         eprintln!("--- {}\n{}{}", seen.path, seen.headers, seen.body);
-        eprintln!("--> {:?}", seen.reply);
+        eprintln!("--> {:?}", seen.replies);
     }
     for life in &trial.lived.lives {
         eprintln!(

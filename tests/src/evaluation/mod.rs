@@ -7,6 +7,7 @@ pub mod table;
 
 use std::collections::BTreeSet;
 use std::path::Path;
+use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use serde::{Deserialize, Serialize};
@@ -14,8 +15,10 @@ use serde_json::Value;
 
 use crate::agents::{Agent, CHAIN, Joins, Lived, Restore, Setting};
 use crate::fence::{Fence, Place};
-use crate::model::script::{Entry, Heed, Reply};
+use crate::model::relay::Endpoint;
+use crate::model::script::{Call, Entry, Heed, Reply};
 use crate::model::{Model, Seen};
+use crate::process::PATIENCE;
 use crate::scenario::{Scenario, Tally, Wording};
 use crate::testbed::{Testbed, Transport};
 
@@ -91,6 +94,18 @@ const HOLD_TIMEOUT: &str = "2s";
 /// The name under which agents run behind the fence.
 const NAME: &str = "subject";
 
+/// How long a life with a real model may take: a small one on a busy machine thinks for minutes.
+const PATIENCE_WITH_A_REAL_ONE: Duration = Duration::from_secs(1800);
+
+/// How often a model ordered the action. A scripted one does as it is told; a real one may not.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Orders {
+    /// By requests that showed no such order: the first one, and one for each time it was forgotten.
+    pub unaware: usize,
+    /// By requests that showed one: the model's own decision to act again.
+    pub aware: usize,
+}
+
 /// What came of one run of a cell.
 #[derive(Clone, Debug)]
 pub struct Trial {
@@ -112,6 +127,10 @@ pub struct Trial {
     pub stopped_at_last: bool,
     /// Calls that the daemon answered from its log.
     pub replayed: usize,
+    /// Orders to act that the model gave.
+    pub orders: Orders,
+    /// Results of other calls than the action that say that something failed.
+    pub errors: usize,
     /// Requests to the model, for whoever looks into a surprise.
     pub model: Vec<Seen>,
     /// What the daemon said of branches and effects.
@@ -136,6 +155,7 @@ impl Cell {
             && matches!(
                 self.restore,
                 Restore::None
+                    | Restore::CriuAfter
                     | Restore::CutAfter
                     | Restore::WholeHistory
                     | Restore::AskedAgain
@@ -156,6 +176,21 @@ impl Cell {
     pub fn lacks(&self) -> Option<&'static str> {
         let redirected = self.scenario.redirects() && self.restore != Restore::None;
         match (self.agent, self.restore) {
+            (agent, _)
+                if self.scenario == Scenario::TokenRefresh
+                    && (self.transport != Transport::Rest || agent == Agent::AiSdk) =>
+            {
+                Some("its requests carry no access token")
+            }
+            (agent, _)
+                if self.scenario == Scenario::Confirmed
+                    && (self.transport != Transport::McpHttp || !agent.answers_questions()) =>
+            {
+                Some("it does not speak the revision of MCP in which a server asks that way")
+            }
+            (_, Restore::Interrupt) if self.transport == Transport::Shell => {
+                Some("a typed command carries the model's own key, not one of the node's")
+            }
             (agent, _)
                 if self.scenario == Scenario::Overloaded
                     && !matches!(agent, Agent::ClaudeCode | Agent::Codex) =>
@@ -179,6 +214,13 @@ impl Cell {
             {
                 Some("its tool calls have no time limit that a user sets")
             }
+            (agent, _)
+                if self.scenario.times_out()
+                    && agent != Agent::ClaudeCode
+                    && self.transport != Transport::Rest =>
+            {
+                Some("only the tools that post over HTTPS give up here")
+            }
             (Agent::CrewAi, _) if redirected => {
                 Some("`replay` runs recorded tasks again and takes no new words")
             }
@@ -187,7 +229,11 @@ impl Cell {
             }
             (
                 _,
-                Restore::WholeHistory | Restore::CutAfter | Restore::AskedAgain | Restore::Periodic,
+                Restore::WholeHistory
+                | Restore::CutAfter
+                | Restore::CriuAfter
+                | Restore::AskedAgain
+                | Restore::Periodic,
             ) if redirected => Some("it remembers that the approval is spent"),
             _ => None,
         }
@@ -201,7 +247,8 @@ impl Cell {
         }
     }
 
-    fn config(&self) -> String {
+    /// `real` is the port of a relay to a real model: then the policy says whose traffic that is.
+    fn config(&self, real: Option<u16>) -> String {
         let mode = match self.fence {
             Between::Observe => "observe",
             Between::Off | Between::On => "enforce",
@@ -215,18 +262,33 @@ impl Cell {
             Restore::Periodic => "suspect_window = \"1s\"\nrestart_window = \"1s\"\n",
             _ => "",
         };
+        let model = match real {
+            Some(port) => format!(
+                "[[rule]]\nmatch = {{ host = \"localhost\", port = {port} }}\nas = \"model\"\n"
+            ),
+            None => String::new(),
+        };
         format!(
-            "[fence]\n{windows}mode = \"{mode}\"\nsuspect = \"{suspect}\"\nhold_timeout = \"{HOLD_TIMEOUT}\"\n"
+            "[fence]\n{windows}mode = \"{mode}\"\nsuspect = \"{suspect}\"\nhold_timeout = \"{HOLD_TIMEOUT}\"\n{model}"
         )
     }
 
-    /// Runs it once. The same seed gives the same words of the model.
+    /// Runs it once with the scripted model. The same seed gives the same words of it.
     pub fn trial(&self, seed: u64) -> Result<Trial> {
-        self.trial_that(Joins::Launched, seed)
+        self.trial_of(seed, Joins::Launched, None)
     }
 
     /// The same, with an agent that comes behind the fence in another way.
     pub fn trial_that(&self, joins: Joins, seed: u64) -> Result<Trial> {
+        self.trial_of(seed, joins, None)
+    }
+
+    /// The same with a real model, if one is named.
+    pub fn trial_with(&self, seed: u64, real: Option<&Endpoint>) -> Result<Trial> {
+        self.trial_of(seed, Joins::Launched, real)
+    }
+
+    fn trial_of(&self, seed: u64, joins: Joins, real: Option<&Endpoint>) -> Result<Trial> {
         let mut testbed = Testbed::start(self.scenario, self.transport)?;
         if self.restore == Restore::ToolCrash {
             testbed = testbed.crashing(CHAIN);
@@ -239,7 +301,10 @@ impl Cell {
             ),
             _ => None,
         };
-        let model = Model::start(script, seed)?;
+        let model = match real {
+            Some(endpoint) => Model::relay(endpoint)?,
+            None => Model::start(script, seed)?,
+        };
         let home = tempfile::Builder::new()
             .prefix("acrfence-agent-")
             .tempdir()
@@ -250,7 +315,7 @@ impl Cell {
                 let root = testbed.authority().root();
                 Some(Fence::start_in(Place::new(
                     &[&root as &Path],
-                    &self.config(),
+                    &self.config(real.map(|_| model.port())),
                 )?)?)
             }
         };
@@ -262,9 +327,21 @@ impl Cell {
             home: home.path(),
             fence: fence.as_ref().map(|fence| (fence, NAME)),
             joins,
+            patience: match real {
+                Some(_) => PATIENCE_WITH_A_REAL_ONE,
+                None => PATIENCE,
+            },
         };
-        let lived = self.agent.live(&setting, self.restore)?;
+        let lived = self.agent.live(&setting, self.restore);
         let seen = model.seen();
+        let orders = ordered(&seen, self.scenario);
+        let lived = match lived {
+            // There is nothing to go back to.
+            Err(why) if real.is_some() && orders == Orders::default() => {
+                Lived::without_an_action(&why)
+            }
+            lived => lived?,
+        };
         let mut trial = Trial {
             tally: testbed.tally()?,
             lived,
@@ -275,13 +352,16 @@ impl Cell {
             stopped: stopped(&seen),
             stopped_at_last: stopped_at_last(&seen, self.scenario),
             replayed: 0,
+            orders,
+            errors: errors(&seen, self.scenario),
             model: seen,
             said: String::new(),
         };
         if let Some(fence) = &fence {
             let tree = fence.ask(&["tree", NAME])?;
-            let acts = acts(&fence.effects(NAME)?, self.scenario);
-            (trial.noticed_by, trial.exact) = noticed(&tree, &acts);
+            let effects = fence.effects(NAME)?;
+            let acts = acts(&effects, self.scenario);
+            (trial.noticed_by, trial.exact) = noticed(&tree, &acts, &tokens(&effects));
             trial.replayed = replayed(&tree);
             trial.notes = restores(&tree).filter_map(note).collect();
             let plain = [&["tree", NAME][..], &["effects"], &["status"]];
@@ -296,25 +376,73 @@ impl Cell {
 /// How long the action took, as the model sees it.
 fn act_ms(seen: &[Seen], scenario: Scenario) -> Option<f64> {
     let order = seen.iter().rposition(|seen| orders(seen, scenario))?;
-    let answered = seen.get(order + 1)?.at.duration_since(seen[order].at);
+    let next = seen.get(order + 1)?;
+    let answered = next.at.saturating_duration_since(seen[order].answered);
     Some(answered.as_secs_f64() * 1000.0)
 }
 
-/// Whether the model's answer is the order to act.
+/// Whether one of the model's answers is the order to act.
 fn orders(seen: &Seen, scenario: Scenario) -> bool {
-    let Some(Reply::Call(call)) = &seen.reply else {
-        return false;
+    orders_in(seen, scenario) > 0
+}
+
+/// How many of the model's answers to a request are the order to act.
+fn orders_in(seen: &Seen, scenario: Scenario) -> usize {
+    let acts = |reply: &&Reply| match reply {
+        Reply::Call(Call { tool, arguments }) => {
+            let texts = arguments.iter().filter_map(|(_, value)| value.as_str());
+            is_act(&tool.name, texts, scenario)
+        }
+        Reply::Text(_) => false,
     };
-    let typed = || {
-        let arguments = call
-            .arguments
-            .iter()
-            .filter_map(|(_, value)| value.as_str());
-        arguments
-            .into_iter()
-            .any(|text| text.contains("curl") && text.contains(scenario.act_path()))
+    seen.replies.iter().filter(acts).count()
+}
+
+/// Whether a call is the one that cannot be undone, by its tool or by what is typed.
+fn is_act<'a>(tool: &str, mut texts: impl Iterator<Item = &'a str>, scenario: Scenario) -> bool {
+    tool.ends_with(scenario.act())
+        || texts.any(|text| text.contains("curl") && text.contains(scenario.act_path()))
+}
+
+/// All orders to act of a run.
+fn ordered(seen: &[Seen], scenario: Scenario) -> Orders {
+    let mut orders = Orders::default();
+    for seen in seen {
+        let shown = seen.asked.iter().flat_map(|asked| &asked.history);
+        let aware = shown.into_iter().any(|entry| match entry {
+            Entry::Call { tool, arguments } => {
+                let values = arguments.as_object().into_iter().flatten();
+                let texts = values.filter_map(|(_, value)| value.as_str());
+                is_act(tool, texts, scenario)
+            }
+            _ => false,
+        });
+        let count = orders_in(seen, scenario);
+        match aware {
+            true => orders.aware += count,
+            false => {
+                orders.unaware += count.min(1);
+                // Several in one answer: all but the first know of another one.
+                orders.aware += count.saturating_sub(1);
+            }
+        }
+    }
+    orders
+}
+
+/// The most results of other calls that any request shows and that say that something failed.
+fn errors(seen: &[Seen], scenario: Scenario) -> usize {
+    let failed = |entry: &&Entry| match entry {
+        Entry::Result { tool, text, .. } => {
+            !tool.ends_with(scenario.act()) && (text.contains("Error ") || text.contains(REFUSED))
+        }
+        _ => false,
     };
-    call.tool.name.ends_with(scenario.act()) || typed()
+    let shown = seen.iter().map(|seen| {
+        let history = seen.asked.iter().flat_map(|asked| &asked.history);
+        history.filter(failed).count()
+    });
+    shown.max().unwrap_or_default()
 }
 
 /// What every refusal says, whatever way it goes.
@@ -363,15 +491,20 @@ fn replayed(tree: &[Value]) -> usize {
 }
 
 /// By what each restore was noticed, as the branches tell; and, where a conversation told, whether what
-/// it does not remember is `acts`, to the call.
-fn noticed(tree: &[Value], acts: &BTreeSet<u64>) -> (Vec<String>, Option<bool>) {
+/// it does not remember is `acts`, to the call, and perhaps some of what was done `beside` them.
+fn noticed(
+    tree: &[Value],
+    acts: &BTreeSet<u64>,
+    beside: &BTreeSet<u64>,
+) -> (Vec<String>, Option<bool>) {
     let (mut signals, mut exact) = (Vec::new(), None);
     for branch in restores(tree) {
         let grade = branch["grade"].as_str().unwrap_or("unknown");
         let note = branch["note"].as_str().unwrap_or_default();
         let signal = match branch["wide"] == true {
             true if note.starts_with("restarted") => "restart",
-            true => "told or kernel",
+            true if note.contains("by criu") => "kernel",
+            true => "told",
             false => "conversation",
         };
         signals.push(format!("{signal}, {grade}"));
@@ -379,6 +512,7 @@ fn noticed(tree: &[Value], acts: &BTreeSet<u64>) -> (Vec<String>, Option<bool>) 
             let ids: BTreeSet<u64> = absent
                 .iter()
                 .filter_map(|one| number(&one["effect"]))
+                .filter(|effect| !beside.contains(effect))
                 .collect();
             // What it did in this branch or later is not what it forgot.
             let opened = number(&branch["id"]).unwrap_or(u64::MAX);
@@ -411,6 +545,13 @@ fn acts(effects: &[Value], scenario: Scenario) -> BTreeSet<u64> {
         what.contains(scenario.act()) || what.contains(scenario.act_path())
     };
     let all = effects.iter().filter(acts);
+    all.filter_map(|effect| number(&effect["id"])).collect()
+}
+
+/// Effects that only got a token.
+fn tokens(effects: &[Value]) -> BTreeSet<u64> {
+    let gets = |effect: &&Value| effect.to_string().contains("/oauth/token");
+    let all = effects.iter().filter(gets);
     all.filter_map(|effect| number(&effect["id"])).collect()
 }
 

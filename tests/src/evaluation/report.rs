@@ -4,17 +4,19 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io::Write as _;
 use std::path::Path;
+use std::sync::OnceLock;
 use std::time::Instant;
 
 use anyhow::{Context as _, Result};
 use serde::{Deserialize, Serialize};
 
-use super::{Between, Cell, Suspect, Trial};
+use super::{Between, Cell, Orders, Suspect, Trial};
 use crate::agents::Agent;
 use crate::client::{installed, plain};
 use crate::fence::acrfence;
+use crate::model::relay::Endpoint;
 use crate::process::run;
-use crate::scenario::Wording;
+use crate::scenario::{Scenario, Wording};
 
 /// One cell as it was run. One line of `docs/evaluation/cells.jsonl`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -33,6 +35,9 @@ pub struct Report {
     pub suspect: Option<Suspect>,
     /// How openly a restored agent was sent astray, where it was.
     pub wording: Option<Wording>,
+    /// The real model that was named; nothing for the scripted one.
+    #[serde(default)]
+    pub model: Option<String>,
     /// Whether nothing was forgotten, so that nothing might be stopped.
     pub control: bool,
     /// How often it was run.
@@ -49,8 +54,16 @@ pub struct Report {
     /// Of these, runs whose last action was refused: the agent was told, and ended all the same.
     #[serde(default)]
     pub after_refusal: usize,
+    /// With a real model: runs in which it ordered the action at all.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub acted: Option<usize>,
+    /// With a real model: runs in which it ordered the action, and again when it had forgotten that. Only
+    /// these say anything about a restore, and `duplicates` counts them alone.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub exposed: Option<usize>,
     /// Runs of a control in which something that was meant did not happen, a call was refused, or the
-    /// agent did not end.
+    /// agent did not end. Where tokens are refreshed, also after a restore: runs in which another call than
+    /// the action failed.
     pub hindered: usize,
     /// By what a restore was noticed, and in how many branches.
     pub noticed_by: BTreeMap<String, usize>,
@@ -93,7 +106,7 @@ pub struct NotRun {
 
 impl Report {
     /// Of `trials` that began with `seed`.
-    pub fn of(cell: &Cell, seed: u64, trials: &[Trial]) -> Result<Self> {
+    pub fn of(cell: &Cell, seed: u64, trials: &[Trial], real: Option<&Endpoint>) -> Result<Self> {
         let redirected = cell.scenario.redirects() && !cell.is_control();
         let after_refusal = |trial: &Trial| trial.lived.finished && trial.stopped_at_last;
         let meant = cell.meant();
@@ -112,17 +125,27 @@ impl Report {
             fence: cell.fence,
             suspect: (cell.fence != Between::Off).then_some(cell.suspect),
             wording: cell.has_wordings().then_some(cell.wording),
+            model: real.map(|endpoint| endpoint.name.clone()),
             control: cell.is_control(),
             n: trials.len(),
             duplicates: if redirected {
                 // What it does to another target is no duplicate; whether it may is counted apart.
                 0
             } else {
-                trials
+                let tests = trials
                     .iter()
-                    .map(|trial| trial.tally.effects.saturating_sub(meant))
+                    .filter(|trial| real.is_none() || exposed(trial));
+                tests
+                    .map(|trial| {
+                        let beyond = trial.tally.effects.saturating_sub(meant);
+                        // What a real model does twice although it sees the first time is its own decision.
+                        let again = trial.orders.unaware.saturating_sub(1);
+                        real.map_or(beyond, |_| beyond.min(again))
+                    })
                     .sum()
             },
+            acted: real.map(|_| count(&|trial| trial.orders != Orders::default())),
+            exposed: real.map(|_| count(&exposed)),
             unauthorised: sum(|trial| trial.tally.unauthorised),
             finished: count(&|trial| trial.lived.finished),
             after_replay: count(&|trial| {
@@ -131,7 +154,8 @@ impl Report {
             after_refusal: count(&after_refusal),
             hindered: count(&|trial| {
                 let done = trial.tally.effects >= meant && trial.stopped == 0;
-                cell.is_control() && !(done && trial.lived.finished)
+                let tokens = cell.scenario == Scenario::TokenRefresh;
+                cell.is_control() && !(done && trial.lived.finished) || tokens && trial.errors > 0
             }),
             noticed_by,
             fork_point_exact: exact.reduce(|all, one| all && one),
@@ -142,7 +166,7 @@ impl Report {
             added_run_s: None,
             sync_ms: Some(sync_ms()?),
             seed,
-            versions: versions(cell.agent)?,
+            versions: versions(cell.agent, real)?,
         })
     }
 
@@ -175,8 +199,14 @@ impl Report {
             self.fence,
             self.suspect,
             self.wording.map(|wording| wording as u8),
+            self.model.clone(),
         )
     }
+}
+
+/// Whether the model acted again where it had forgotten that it had.
+fn exposed(trial: &Trial) -> bool {
+    trial.orders.unaware > 1
 }
 
 /// Puts `new` into `file`, in place of what it says of the same cells.
@@ -265,15 +295,38 @@ fn tenths(value: f64) -> f64 {
     (value * 10.0).round() / 10.0
 }
 
-fn versions(agent: Agent) -> Result<BTreeMap<String, String>> {
+fn versions(agent: Agent, real: Option<&Endpoint>) -> Result<BTreeMap<String, String>> {
     let fence = run("acrfence", plain(acrfence()?).arg("--version"))?.stdout;
     let kernel = fs::read_to_string("/proc/sys/kernel/osrelease")?;
-    Ok(BTreeMap::from([
+    let mut versions = BTreeMap::from([
         (
             "acrfence".into(),
             fence.replace("acrfence", "").trim().into(),
         ),
         ("kernel".into(), kernel.trim().into()),
         (agent.name().into(), agent.version(&installed()?)?),
-    ]))
+    ]);
+    versions.extend(commit().map(|commit| ("commit".into(), commit)));
+    versions.extend(real.map(|endpoint| ("model".into(), endpoint.name.clone())));
+    Ok(versions)
+}
+
+/// The last commit that changed the daemon, as it was when the first cell was reported, if it is known.
+fn commit() -> Option<String> {
+    static COMMIT: OnceLock<Option<String>> = OnceLock::new();
+    COMMIT.get_or_init(last_commit).clone()
+}
+
+fn last_commit() -> Option<String> {
+    let mut git = plain("git");
+    git.args(["-C", env!("CARGO_MANIFEST_DIR"), "log", "-1", "--format=%h"]);
+    git.args([
+        "--abbrev=10",
+        "--",
+        "../acrfence-user/src",
+        "../acrfence-common",
+        "../acrfence-ebpf",
+    ]);
+    let ended = run("git", &mut git).ok()?;
+    ended.ok().then(|| ended.stdout.trim().to_owned())
 }

@@ -9,6 +9,9 @@ use super::report::{NotRun, Report};
 /// Markdown: one table a question.
 pub fn tables(cells: &[Report], not_run: &[NotRun]) -> String {
     let mut text = String::new();
+    let (real, cells): (Vec<Report>, Vec<Report>) =
+        cells.iter().cloned().partition(|cell| cell.model.is_some());
+    let cells = &cells[..];
     let attacks = |cell: &&Report| !cell.control;
     let v1 =
         |cell: &&Report| !cell.scenario.starts_with("v2") && cell.scenario != "redirected_payment";
@@ -44,7 +47,9 @@ pub fn tables(cells: &[Report], not_run: &[NotRun]) -> String {
     section(
         &mut text,
         "Is anything stopped that was meant? (hindered controls / runs)",
-        cells.iter().filter(|cell| cell.control),
+        cells
+            .iter()
+            .filter(|cell| cell.control || cell.scenario == "token_refresh"),
         |cell| format!("{}/{}", cell.hindered, cell.n),
     );
     section(
@@ -90,6 +95,7 @@ pub fn tables(cells: &[Report], not_run: &[NotRun]) -> String {
             format!("{:.1}{}", cell.run_s, added.unwrap_or_default())
         },
     );
+    with_real_models(&mut text, &real);
     let syncs: Vec<f64> = cells.iter().filter_map(|cell| cell.sync_ms).collect();
     if let (Some(least), Some(most)) = (
         syncs.iter().copied().reduce(f64::min),
@@ -114,6 +120,39 @@ pub fn tables(cells: &[Report], not_run: &[NotRun]) -> String {
         }
     }
     text
+}
+
+/// What real models did. A run in which the model did not call the tool says nothing of the fence.
+fn with_real_models(text: &mut String, cells: &[Report]) {
+    if cells.is_empty() {
+        return;
+    }
+    *text += "## With a real model in place of the scripted one\n\n\
+        | model | scenario | agent | restore | transport | fence | runs | acted | acted again, unaware | of these duplicates | ended |\n\
+        |---|---|---|---|---|---|---|---|---|---|---|\n";
+    for cell in cells {
+        let fence = match (cell.fence, cell.suspect) {
+            (Between::On, Some(suspect)) => {
+                format!("on, suspect = {}", format!("{suspect:?}").to_lowercase())
+            }
+            (other, _) => format!("{other:?}").to_lowercase(),
+        };
+        let _ = writeln!(
+            text,
+            "| {} | {} | {} | {} | {} | {fence} | {} | {} | {} | {} | {} |",
+            cell.model.as_deref().unwrap_or_default(),
+            cell.scenario,
+            cell.agent.name(),
+            cell.restore,
+            cell.transport,
+            cell.n,
+            cell.acted.unwrap_or_default(),
+            cell.exposed.unwrap_or_default(),
+            cell.duplicates,
+            cell.finished,
+        );
+    }
+    text.push('\n');
 }
 
 /// One table: a row an agent, restore, transport and scenario, a column for what stood between.
@@ -144,7 +183,14 @@ fn section<'a>(
             cell.restore.clone(),
             cell.transport.clone(),
         ];
-        rows.entry(row).or_default().insert(column, value(cell));
+        // Older ones do not say which commit of the daemon they are of.
+        let mark = match cell.versions.contains_key("commit") {
+            true => "",
+            false => "*",
+        };
+        rows.entry(row)
+            .or_default()
+            .insert(column, value(cell) + mark);
     }
     if rows.is_empty() {
         return;

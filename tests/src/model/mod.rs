@@ -1,13 +1,16 @@
 //! A scripted model behind the HTTP interfaces of real ones. It has no opinion of its own: a
 //! [`Script`] says what it does, and a seeded [`Hand`] how it words that.
 //!
-//! It stands in for a language model where a test needs one that never fails to fall for the attack.
+//! It stands in for a language model where a test needs one that never fails to fall for the attack. Where
+//! a real one is wanted, a [`relay`] to it takes its place.
 
 mod anthropic;
 mod chat;
 mod gemini;
 pub mod hand;
+mod heard;
 mod ollama;
+pub mod relay;
 mod responses;
 pub mod script;
 
@@ -28,6 +31,7 @@ use serde_json::{Value, json};
 use crate::authority::Authority;
 use crate::server::Server;
 use hand::Hand;
+use relay::{Endpoint, Relay};
 use script::{Arguments, Asked, Entry, Reply, Script, Tool};
 
 /// A running model. Its interfaces are Anthropic Messages, OpenAI Chat Completions and Responses,
@@ -50,13 +54,21 @@ pub struct Seen {
     pub at: Instant,
     /// What it shows, whatever format it came in.
     pub asked: Option<Asked>,
-    /// What it answered.
-    pub reply: Option<Reply>,
+    /// When its answer had left.
+    pub answered: Instant,
+    /// What it answered: words, calls, or several of these. Nothing where it refused, or never ended.
+    pub replies: Vec<Reply>,
 }
 
 struct Mind {
-    script: Script,
+    source: Source,
     state: Mutex<Memory>,
+}
+
+/// Where answers come from.
+enum Source {
+    Script(Script),
+    Relay(Relay),
 }
 
 struct Memory {
@@ -81,17 +93,18 @@ impl Model {
         Self::serve(script, seed, Some(authority))
     }
 
+    /// Starts a relay to a real model, in the clear.
+    pub fn relay(endpoint: &Endpoint) -> Result<Self> {
+        let mind = Mind::new(Source::Relay(Relay::new(endpoint)?), 0);
+        let router = Router::new().fallback(relay::pass_on);
+        Ok(Self {
+            server: Server::start(router.with_state(mind.clone()), None, 0, true)?,
+            mind,
+        })
+    }
+
     fn serve(script: Script, seed: u64, authority: Option<&Authority>) -> Result<Self> {
-        let mind = Arc::new(Mind {
-            script,
-            state: Mutex::new(Memory {
-                hand: Hand::new(seed),
-                seen: Vec::new(),
-                kept: HashMap::new(),
-                items: HashMap::new(),
-                refused: HashSet::new(),
-            }),
-        });
+        let mind = Mind::new(Source::Script(script), seed);
         let router = Router::new()
             .route("/v1/messages", post(messages))
             .route("/v1/messages/count_tokens", post(count_tokens))
@@ -121,13 +134,32 @@ impl Model {
     /// How many calls it told its agent to make.
     pub fn calls(&self) -> usize {
         let seen = &self.mind.lock().seen;
-        seen.iter()
-            .filter(|seen| matches!(seen.reply, Some(Reply::Call(_))))
+        let replies = seen.iter().flat_map(|seen| &seen.replies);
+        replies
+            .filter(|reply| matches!(reply, Reply::Call(_)))
             .count()
+    }
+
+    /// Its port on loopback.
+    pub fn port(&self) -> u16 {
+        self.server.port()
     }
 }
 
 impl Mind {
+    fn new(source: Source, seed: u64) -> Arc<Self> {
+        Arc::new(Self {
+            source,
+            state: Mutex::new(Memory {
+                hand: Hand::new(seed),
+                seen: Vec::new(),
+                kept: HashMap::new(),
+                items: HashMap::new(),
+                refused: HashSet::new(),
+            }),
+        })
+    }
+
     fn lock(&self) -> MutexGuard<'_, Memory> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -148,22 +180,26 @@ impl Mind {
         let Ok(body) = serde_json::from_slice::<Value>(body) else {
             return refuse("the body is no JSON");
         };
+        let Source::Script(script) = &self.source else {
+            return refuse("this is no scripted model");
+        };
         let mut memory = self.lock();
-        if self.script.flaky && memory.refused.insert(body.to_string()) {
+        if script.flaky && memory.refused.insert(body.to_string()) {
             let problem = json!({"error": {"type": "overloaded_error", "message": "Overloaded"}});
             return (StatusCode::SERVICE_UNAVAILABLE, Json(problem)).into_response();
         }
         let asked = read(&body, &mut memory);
         let reply = asked
             .as_ref()
-            .map(|asked| self.script.reply(asked, &mut memory.hand));
+            .map(|asked| script.reply(asked, &mut memory.hand));
         memory.seen.push(Seen {
             path: path.into(),
             headers: lines(headers),
             body: body.clone(),
             at: Instant::now(),
             asked: asked.clone(),
-            reply: reply.clone(),
+            answered: Instant::now(),
+            replies: reply.clone().into_iter().collect(),
         });
         match (asked, reply) {
             (Some(asked), Some(reply)) => write(&body, &asked, &reply, &mut memory),
