@@ -9,22 +9,26 @@ use super::pipeline::Inner;
 use crate::effect::{EffectFilter, LogError};
 use crate::words::{Effect, Request, Seq, Status};
 
-/// So many attempts are looked at.
-const MOST: usize = 32;
+/// So many effects of the same tool before it are looked at.
+const MOST: usize = 64;
 
 /// Where the first attempt of the effect's call stands: its own place, or that of an earlier one.
 pub(super) fn first(inner: &Inner, effect: &Effect) -> Result<Seq, LogError> {
-    let failed = inner.log.effects(&EffectFilter {
+    // All of the thread's, since the list of those that failed is of the whole log and may be long.
+    let before = inner.log.effects(&EffectFilter {
         thread: Some(effect.thread),
         branch: Some(effect.branch),
         tool: Some(effect.key.0.clone()),
-        status: Some(Status::Failed),
         after: Some(effect.id.0),
         limit: Some(MOST),
         ..EffectFilter::default()
     })?;
     let mut first = effect.id.0;
-    for row in failed.items {
+    let failed = before
+        .items
+        .iter()
+        .filter(|row| row.status == Status::Failed);
+    for row in failed {
         let Some(earlier) = inner.log.effect(row.id)? else {
             break;
         };
