@@ -2,7 +2,7 @@
 //! folded from, what they say. So a start reads one range of the index instead of as many records
 //! as there ever were threads and replays.
 
-use std::ops::{Bound, ControlFlow};
+use std::ops::ControlFlow;
 
 use super::facts::Seen;
 use super::key;
@@ -59,44 +59,9 @@ pub(super) fn place(seen: &Seen<'_>, out: &mut Vec<Change>) {
 impl Index {
     /// Records that lineage and holds are folded from, in order.
     pub fn lineage(&self) -> Result<Vec<Told>, LogError> {
-        // Read side by side: after a start of the machine every page comes from the disk, and a disk
-        // answers several questions in the time of one.
-        const READERS: u64 = 8;
-        let head = self.layers.read().durable.seq.0;
-        let share = head / READERS + 1;
-        let parts: Vec<Result<Vec<Told>, LogError>> = std::thread::scope(|scope| {
-            let readers: Vec<_> = (0..READERS)
-                .map(|n| {
-                    let from = Seq(n * share);
-                    // The last one reads whatever comes meanwhile as well.
-                    let to = (n + 1 < READERS).then(|| Seq((n + 1) * share));
-                    scope.spawn(move || self.lineage_within(from, to))
-                })
-                .collect();
-            let gone = || IndexFault("a reader of the lineage ended badly".to_owned());
-            let joined = readers.into_iter().map(|reader| reader.join());
-            joined
-                .map(|part| part.unwrap_or_else(|_| Err(self.fail(&gone()))))
-                .collect()
-        });
-        let mut all = Vec::new();
-        for part in parts {
-            all.extend(part?);
-        }
-        Ok(all)
-    }
-
-    /// The same at or after a position and before another.
-    fn lineage_within(&self, from: Seq, to: Option<Seq>) -> Result<Vec<Told>, LogError> {
-        let from = key::at(key::LINEAGE, from);
-        let to = to.map_or_else(
-            || key::behind(&[key::LINEAGE]),
-            |to| key::at(key::LINEAGE, to),
-        );
-        let (from, to) = (Bound::Included(&from[..]), Bound::Excluded(&to[..]));
         let mut all = Vec::new();
         let mut damaged = false;
-        self.scan(from, to, false, &mut |key, value| {
+        self.scan_prefix(&[key::LINEAGE], &mut |key, value| {
             match read(Seq(key::last_number(key)), value) {
                 Some(told) => all.push(told),
                 None => damaged = true,

@@ -137,11 +137,6 @@ impl Archive {
         self.segments.read().values().cloned().collect()
     }
 
-    /// The number of the segment that is written to; none in an empty log.
-    pub fn newest(&self) -> Option<u32> {
-        self.segments.read().keys().next_back().copied()
-    }
-
     /// Visits every record from segment `from` on, up to position `to`, in order. Each is checked
     /// against the chain.
     pub fn walk(

@@ -13,7 +13,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use nix::errno::Errno;
-use nix::fcntl::{FallocateFlags, PosixFadviseAdvice, fallocate, posix_fadvise};
+use nix::fcntl::{FallocateFlags, fallocate};
 
 /// Directory operations. What they change is durable only after [`Disk::sync_dir`] of the parent.
 pub trait Disk: Send + Sync + 'static {
@@ -47,8 +47,6 @@ pub trait DiskFile: Send + Sync {
     fn sync(&self) -> io::Result<()>;
     /// Length in bytes.
     fn size(&self) -> io::Result<u64>;
-    /// What was synced of it is not needed soon: its copy in memory may go. Only a hint.
-    fn forget(&self) {}
 }
 
 /// The disk of the machine.
@@ -188,12 +186,5 @@ impl DiskFile for OsFile {
 
     fn size(&self) -> io::Result<u64> {
         Ok(self.0.metadata()?.len())
-    }
-
-    fn forget(&self) {
-        let advice = PosixFadviseAdvice::POSIX_FADV_DONTNEED;
-        if let Err(error) = posix_fadvise(&self.0, 0, 0, advice) {
-            tracing::debug!(%error, "a segment could not be taken out of memory");
-        }
     }
 }

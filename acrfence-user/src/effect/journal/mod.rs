@@ -171,9 +171,6 @@ struct Queue {
 const LINGER: Duration = Duration::from_millis(50);
 const COMPANY: usize = 256;
 
-/// The segments whose copy in memory the kernel may keep as it likes: the one in use and those before it.
-const IN_MEMORY: u32 = 8;
-
 /// The last durable record.
 #[derive(Clone, Copy, Debug)]
 pub struct Head {
@@ -435,7 +432,6 @@ impl Inner {
                 queue.wanted = false;
             }
             let made = self.allocate_spare();
-            let mut aged = false;
             let mut queue = self.queue.lock();
             queue.attempts += 1;
             match made {
@@ -443,7 +439,6 @@ impl Inner {
                     queue.spares.push(path);
                     queue.room.spares = queue.spares.len() as u64;
                     queue.full = None;
-                    aged = true;
                 }
                 Err(e) => {
                     queue.full = Some(format!(
@@ -456,21 +451,6 @@ impl Inner {
             drop(queue);
             self.room_changed.notify_waiters();
             self.room_changed_sync.notify_all();
-            if aged {
-                self.forget_aged();
-            }
-        }
-    }
-
-    /// Leaves the memory that an older segment takes to the index: records that are looked up are
-    /// mostly recent ones. Once a segment, off the writer's thread.
-    fn forget_aged(&self) {
-        let newest = self.archive.newest().unwrap_or(0);
-        if let Some(aged) = newest.checked_sub(IN_MEMORY)
-            && aged > 0
-            && let Ok(file) = self.archive.file(aged)
-        {
-            file.forget();
         }
     }
 
