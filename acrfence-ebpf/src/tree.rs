@@ -70,8 +70,9 @@ pub fn process_fork(ctx: BtfTracePointContext) -> i32 {
         parent,
         zero: 0,
     });
-    // Alone it tells nothing that anybody waits for: whoever looks the child up empties the ring first.
-    entry.submit(QUIETLY);
+    // The reader is awake when the child begins its program: it looks then where that was begun, and a
+    // short one is soon gone.
+    entry.submit(LOUDLY);
     account::submitted(Sort::Fork);
     0
 }

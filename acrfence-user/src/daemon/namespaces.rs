@@ -75,7 +75,7 @@ impl Namespaces {
                 | What::Connected {
                     treatment: Treatment::RefusedNoListener,
                     ..
-                } => self.cover(event.process),
+                } => tokio::task::block_in_place(|| self.cover(event.process)),
                 What::Exited { .. } if !self.open.lock().is_empty() => {
                     tokio::task::block_in_place(|| self.close_what_is_empty());
                 }
@@ -104,8 +104,7 @@ impl Namespaces {
             return;
         }
         let closed = CancellationToken::new();
-        let opened = tokio::task::block_in_place(|| Namespace::open(file));
-        let namespace = match opened {
+        let namespace = match Namespace::open(file) {
             Ok(opened) => {
                 let namespace = opened.namespace.clone();
                 self.enter(process, opened, &closed).then_some(namespace)

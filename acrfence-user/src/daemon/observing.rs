@@ -60,9 +60,8 @@ pub(super) async fn observe(
         match received {
             None => return observer.leave(),
             Some(Received::Missed(count)) => observer.daemon.pipeline.notices().missed(count),
-            // Looking a process up reads /proc, which is memory: handing this thread's other tasks over
-            // for it would cost more, once a program start.
-            Some(Received::Event(event)) => observer.take(&event),
+            // Looking a process up reads /proc.
+            Some(Received::Event(event)) => tokio::task::block_in_place(|| observer.take(&event)),
         }
     }
 }

@@ -245,6 +245,20 @@ impl Journal {
         }
     }
 
+    /// Writes what waits for company, and returns once everything that was taken so far is durable, or
+    /// cannot become so.
+    pub fn settle(&self) {
+        let last = {
+            let mut queue = self.inner.queue.lock();
+            queue.pressing = true;
+            Seq(queue.next.0.saturating_sub(1))
+        };
+        self.inner.wake.notify_one();
+        if let Err(error) = self.wait_durable(last) {
+            tracing::debug!(%error, "what waits will not be written");
+        }
+    }
+
     /// Blocks until the record at `seq` is durable.
     pub fn wait_durable(&self, seq: Seq) -> Result<(), LogError> {
         let mut head = self.inner.head.lock();

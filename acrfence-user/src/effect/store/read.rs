@@ -133,6 +133,8 @@ impl Store {
         most: usize,
         pick: impl Fn(Event) -> Option<T>,
     ) -> Result<Vec<(Seq, T)>, LogError> {
+        // Observations may wait for company, and whoever asks is to see those that were made before.
+        self.journal.settle();
         let mut found = std::collections::VecDeque::new();
         self.walk_kind(Seq(0), Some(kind), &mut |walked, record| {
             if let Record::Event(event) = record
