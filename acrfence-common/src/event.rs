@@ -57,7 +57,7 @@ pub struct ForkEvent {
 }
 
 /// A process that ends sooner than this after its start (in nanoseconds) is reported without waking the
-/// reader, unless somebody waits for it: so many short programs cost one wake-up each, not three. After a
+/// reader, unless somebody waits for it: so many short programs cost a wake-up less each. After a
 /// report that wakes it, such as a program start, the reader comes back by itself for longer than this.
 pub const BRIEF_NS: u64 = 20_000_000;
 

@@ -19,6 +19,7 @@ pub mod fence;
 pub mod ledger;
 pub mod mcp;
 pub mod model;
+pub mod odd;
 pub mod orders;
 pub mod pace;
 pub mod postgres;

@@ -1,11 +1,7 @@
 //! Requests of HTTP/1 that are wrong, odd, or meant to be read in two ways, sent over TLS by a tracked
 //! process. What must be refused is refused once and reaches nobody; what is odd and clear is served.
 
-use acrfence_tests::authority::Authority;
-use acrfence_tests::bank::{Bank, order};
-use acrfence_tests::client::bare_python;
-use acrfence_tests::fence::Fence;
-use acrfence_tests::process::Running;
+use acrfence_tests::odd::Odd;
 use anyhow::{Context as _, Result};
 use serde_json::Value;
 
@@ -165,23 +161,13 @@ fn cases(host: &str) -> Vec<(&'static str, Must, Vec<u8>)> {
 
 #[test]
 fn odd_requests_are_refused_once_or_served_and_nothing_hides_in_them() -> Result<()> {
-    let authority = Authority::new()?;
-    let bank = Bank::start(&authority)?;
-    let fence = Fence::start(&authority)?;
-    let raw = bare_python("raw.py", &[&bank.port().to_string()])?;
-    let mut raw = Running::start("raw", &mut fence.launch("raw", &raw)?)?;
-    raw.wait_for("started")?;
-    let other = bare_python("steady.py", &[&bank.url("/v1/transfers")])?;
-    let mut other = Running::start("other", &mut fence.launch("other", &other)?)?;
-    other.wait_for("started")?;
-    let cases = cases(&format!("localhost:{}", bank.port()));
+    let mut odd = Odd::start()?;
+    let cases = cases(&odd.name());
     let mut wrong = Vec::new();
-    for (number, (what, must, sent)) in cases.iter().enumerate() {
-        let before = bank.requests();
-        raw.tell(&format!("http/1.1 {}", hex::encode(sent)))?;
-        let said: Value = serde_json::from_str(&raw.wait_for("got ")?)?;
+    for (what, must, sent) in &cases {
+        let (said, reached) = odd.send("http/1.1", sent)?;
+        let said: Value = serde_json::from_str(&said)?;
         let answer = hex::decode(said["answer"].as_str().context("an answer")?)?;
-        let reached = bank.requests() - before;
         let answers = statuses(&answer);
         let text = String::from_utf8_lossy(&answer);
         println!("{what}: {answers:?}, {reached} requests");
@@ -194,13 +180,12 @@ fn odd_requests_are_refused_once_or_served_and_nothing_hides_in_them() -> Result
                 must.answers, must.reach
             ));
         }
-        other.tell(&order("alice", number as u64 + 1)?)?;
-        assert_eq!(other.wait_for("answer ")?, "201", "after {what}");
+        odd.others_are_served(what)?;
     }
     println!("{} cases", cases.len());
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
     // TRACE is safe, OPTIONS is safe, and so is all else that was served.
-    assert_eq!(fence.effects("raw")?.len(), 0);
-    assert_eq!(bank.payments(), cases.len());
+    assert_eq!(odd.fence.effects("raw")?.len(), 0);
+    assert_eq!(odd.bank.payments(), cases.len());
     Ok(())
 }

@@ -1,11 +1,7 @@
 //! What RFC 9113 demands of a server, asked of the hook over TLS by a tracked process: section by section,
 //! in the manner of `h2spec`. What must be refused never reaches the bank, and others are served meanwhile.
 
-use acrfence_tests::authority::Authority;
-use acrfence_tests::bank::{Bank, order};
-use acrfence_tests::client::bare_python;
-use acrfence_tests::fence::Fence;
-use acrfence_tests::process::Running;
+use acrfence_tests::odd::Odd;
 use acrfence_tests::wire::kind::*;
 use acrfence_tests::wire::{PREFACE, code::*, fields, flag, frame, setting};
 use anyhow::{Context as _, Result};
@@ -371,16 +367,8 @@ fn requests(authority: &str) -> Vec<Case> {
 
 #[test]
 fn the_hook_does_what_rfc_9113_demands() -> Result<()> {
-    let authority = Authority::new()?;
-    let bank = Bank::start(&authority)?;
-    let fence = Fence::start(&authority)?;
-    let raw = bare_python("raw.py", &[&bank.port().to_string()])?;
-    let mut raw = Running::start("raw", &mut fence.launch("raw", &raw)?)?;
-    raw.wait_for("started")?;
-    let other = bare_python("steady.py", &[&bank.url("/v1/transfers")])?;
-    let mut other = Running::start("other", &mut fence.launch("other", &other)?)?;
-    other.wait_for("started")?;
-    let name = format!("localhost:{}", bank.port());
+    let mut odd = Odd::start()?;
+    let name = odd.name();
     let start = [PREFACE, &settings(&[])].concat();
     let mut cases: Vec<(Case, bool)> = [frames(&name), requests(&name)]
         .into_iter()
@@ -406,14 +394,13 @@ fn the_hook_does_what_rfc_9113_demands() -> Result<()> {
         [PREFACE, &headers(WHOLE, 1, &ask(&name))].concat(),
     ));
     let (mut wrong, mut letters, mut sent) = (Vec::new(), 0, 0);
-    for (number, (Case(section, what, must, bytes), prefaced)) in cases.iter().enumerate() {
-        let before = bank.requests();
+    for (Case(section, what, must, bytes), prefaced) in &cases {
         let bytes = match prefaced {
             true => [&start[..], bytes].concat(),
             false => bytes.clone(),
         };
-        raw.tell(&format!("h2 {}", hex::encode(bytes)))?;
-        let got = Got::read(&raw.wait_for("got ")?)?;
+        let (said, reached) = odd.send("h2", &bytes)?;
+        let got = Got::read(&said)?;
         let to_the_letter = got.is_to_the_letter(*must);
         letters += usize::from(to_the_letter);
         let mark = if to_the_letter { "=" } else { "~" };
@@ -421,7 +408,6 @@ fn the_hook_does_what_rfc_9113_demands() -> Result<()> {
             "{mark} {section:10} {what}: must {must:?}, got {}",
             got.says()
         );
-        let reached = bank.requests() - before;
         let may_reach = matches!(must, Must::Serve | Must::Mend);
         sent += reached;
         if !got.is(*must) || (reached > 0) != may_reach {
@@ -431,8 +417,7 @@ fn the_hook_does_what_rfc_9113_demands() -> Result<()> {
             ));
         }
         // Everybody else is served as before.
-        other.tell(&order("alice", number as u64 + 1)?)?;
-        assert_eq!(other.wait_for("answer ")?, "201", "after {what}");
+        odd.others_are_served(what)?;
     }
     println!(
         "{} cases, {letters} to the letter, {sent} requests of theirs",
@@ -440,7 +425,7 @@ fn the_hook_does_what_rfc_9113_demands() -> Result<()> {
     );
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
     // None of it was taken for an effect.
-    assert_eq!(fence.effects("raw")?.len(), 0);
-    assert_eq!(bank.payments(), cases.len());
+    assert_eq!(odd.fence.effects("raw")?.len(), 0);
+    assert_eq!(odd.bank.payments(), cases.len());
     Ok(())
 }
