@@ -56,10 +56,10 @@ pub struct ForkEvent {
     pub zero: u32,
 }
 
-/// A process that ends sooner than this after its start (in nanoseconds) is reported without waking the
-/// reader, unless somebody waits for it: so many short programs cost a wake-up less each. After a
-/// report that wakes it, such as a program start, the reader comes back by itself for longer than this.
-pub const BRIEF_NS: u64 = 20_000_000;
+/// Births, program starts and ends that nobody waits for wake the reader no more often than this (in
+/// nanoseconds), so that many short programs do not pay for a wake-up each. The reader comes back by
+/// itself for longer than this after the last report, so that none is left lying.
+pub const WAKE_EVERY_NS: u64 = 20_000_000;
 
 /// The last thread of a tracked process ended.
 #[repr(C)]
@@ -97,7 +97,20 @@ pub struct ExecHead {
     pub filename_kept: u32,
     /// [`ExecFlags`] bits.
     pub flags: u32,
+    /// Inode number of its network namespace; 0 when it could not be read.
+    pub netns: u32,
+    /// Bytes of `cwd` that are filled.
+    pub cwd_kept: u32,
+    /// Bytes of `exe` that are filled.
+    pub exe_kept: u32,
+    /// Must be zero.
+    pub zero: u32,
 }
+
+/// Room for a path.
+pub const PATH_ROOM: usize = 1024;
+/// Room for one name of a path and its closing zero byte.
+pub const PATH_NAME: usize = 256;
 
 /// Bits of [`ExecHead::flags`].
 pub struct ExecFlags;
@@ -107,6 +120,14 @@ impl ExecFlags {
     pub const ARGS_UNREADABLE: u32 = 1;
     /// The environment area could not be read.
     pub const ENV_UNREADABLE: u32 = 2;
+    /// The working directory could not be written down.
+    pub const CWD_UNREADABLE: u32 = 4;
+    /// The working directory was removed.
+    pub const CWD_GONE: u32 = 8;
+    /// The path of the executable could not be written down.
+    pub const EXE_UNREADABLE: u32 = 16;
+    /// The executable was removed.
+    pub const EXE_GONE: u32 = 32;
 }
 
 /// A tracked process started a program.
@@ -117,6 +138,10 @@ pub struct ExecEvent<const ARGS: usize, const ENV: usize> {
     pub head: ExecHead,
     /// The name it was started by.
     pub filename: [u8; 256],
+    /// Names of its working directory's path, the last one first, each ended by a zero byte.
+    pub cwd: [u8; PATH_ROOM],
+    /// The same of its executable.
+    pub exe: [u8; PATH_ROOM],
     /// Arguments, each ended by a zero byte.
     pub args: [u8; ARGS],
     /// Environment, each variable ended by a zero byte. User space keeps what is allow-listed.
@@ -195,9 +220,9 @@ no_padding!(
     EventHeader = 32,
     ForkEvent = 48,
     ExitEvent = 40,
-    ExecHead = 72,
-    SmallExec = 72 + 256 + 1024 + 4096,
-    LargeExec = 72 + 256 + 8192 + 32768,
+    ExecHead = 88,
+    SmallExec = 88 + 256 + 2 * 1024 + 1024 + 4096,
+    LargeExec = 88 + 256 + 2 * 1024 + 8192 + 32768,
     ConnectEvent = 64,
     WriteEvent = 72 + 20 + 12 + 128 + 256,
     RestoreEvent = 48,

@@ -109,7 +109,39 @@ pub struct Layout {
     pub upid_nr: u32,
     /// Size of `upid`.
     pub upid_size: u32,
+    /// `task_struct.fs`
+    pub task_fs: u32,
+    /// `task_struct.nsproxy`
+    pub task_nsproxy: u32,
+    /// `fs_struct.pwd`
+    pub fs_pwd: u32,
+    /// `mm_struct.exe_file`
+    pub mm_exe_file: u32,
+    /// `file.f_path`
+    pub file_path: u32,
+    /// `path.mnt`
+    pub path_mnt: u32,
+    /// `path.dentry`
+    pub path_dentry: u32,
+    /// `vfsmount.mnt_root`
+    pub vfsmount_root: u32,
+    /// `mount.mnt`
+    pub mount_mnt: u32,
+    /// `mount.mnt_parent`
+    pub mount_parent: u32,
+    /// `mount.mnt_mountpoint`
+    pub mount_mountpoint: u32,
+    /// `dentry.d_parent`
+    pub dentry_parent: u32,
+    /// `dentry.d_hash.pprev`
+    pub dentry_pprev: u32,
+    /// `nsproxy.net_ns`
+    pub nsproxy_net: u32,
+    /// `net.ns.inum`
+    pub net_inum: u32,
+    /// `net.net_cookie`
+    pub net_cookie: u32,
 }
 
-no_padding!(Layout = 51 * 4);
+no_padding!(Layout = 67 * 4);
 plain!(Layout);

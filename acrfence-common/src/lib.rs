@@ -11,8 +11,8 @@ mod layout;
 mod table;
 
 pub use event::{
-    BRIEF_NS, ConnectEvent, EventHeader, EventKind, ExecEvent, ExecFlags, ExecHead, ExitEvent,
-    ForkEvent, LargeExec, RestoreEvent, SmallExec, WriteEvent,
+    ConnectEvent, EventHeader, EventKind, ExecEvent, ExecFlags, ExecHead, ExitEvent, ForkEvent,
+    LargeExec, PATH_NAME, PATH_ROOM, RestoreEvent, SmallExec, WAKE_EVERY_NS, WriteEvent,
 };
 pub use gate::{
     CommandWord, GateCause, GateConfig, GateEntry, GateEvent, GateOutcome, GateRefusal, GateWhy,
@@ -27,7 +27,7 @@ pub use table::{
 
 /// Changes whenever the layout or meaning of anything here changes; programs and maps that are
 /// pinned with another number are not taken over.
-pub const ABI: u32 = 4;
+pub const ABI: u32 = 5;
 
 /// Agent index of a process that is exempt: the daemon itself. Never fenced, never inherited.
 pub const EXEMPT: u32 = u32::MAX;

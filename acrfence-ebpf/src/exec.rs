@@ -1,12 +1,15 @@
-//! Which program a tracked process starts, with what arguments and environment.
+//! Which program a tracked process starts, where, and with what arguments and environment.
 //!
-//! Read from the new program's own memory just after a successful `execve` or `execveat`: the
+//! The reader needs to know no more than this and is not hurried, unless something did not fit and it
+//! has to look while the process is there, or the process lives in a network namespace without a hook.
+//!
+//! Arguments and environment are read from the new program's own memory just after a successful `execve` or `execveat`: the
 //! kernel copied it there a moment ago, so it is present, and nothing can change it in between.
 
 use core::ffi::c_void;
 
 use acrfence_common::{
-    DropReason, EXEMPT, EventKind, ExecEvent, ExecFlags, ExecHead, Sort, Tracked,
+    DropReason, EXEMPT, EventKind, ExecEvent, ExecFlags, ExecHead, PATH_ROOM, Sort, Tracked,
 };
 use aya_ebpf::helpers::generated::{
     bpf_get_current_cgroup_id, bpf_get_current_uid_gid, bpf_probe_read_kernel_str,
@@ -16,7 +19,8 @@ use aya_ebpf::programs::BtfTracePointContext;
 
 use crate::account;
 use crate::kernel::{self, Task, pointer, read, read_user};
-use crate::maps::{EVENTS, LOUDLY, offset};
+use crate::maps::{EVENTS, LISTENERS, in_good_time, offset};
+use crate::path::{self, Walked};
 
 /// `sched_process_exec(task, old_pid, bprm)`: the new program is in place and has not run yet.
 #[btf_tracepoint(function = "sched_process_exec")]
@@ -46,9 +50,9 @@ pub struct Areas {
 fn report(task: Task, binprm: *const c_void, mine: &Tracked) -> Result<(), DropReason> {
     let areas = areas(task).ok_or(DropReason::Unreadable)?;
     if areas.args_len <= 1024 && areas.env_len <= 4096 {
-        fill::<1024, 4096>(EventKind::SmallExec, &areas, binprm, mine)
+        fill::<1024, 4096>(EventKind::SmallExec, task, &areas, binprm, mine)
     } else {
-        fill::<8192, 32768>(EventKind::LargeExec, &areas, binprm, mine)
+        fill::<8192, 32768>(EventKind::LargeExec, task, &areas, binprm, mine)
     }
 }
 
@@ -70,6 +74,7 @@ pub fn areas(task: Task) -> Option<Areas> {
 #[inline(always)]
 fn fill<const ARGS: usize, const ENV: usize>(
     kind: EventKind,
+    task: Task,
     areas: &Areas,
     binprm: *const c_void,
     mine: &Tracked,
@@ -79,6 +84,7 @@ fn fill<const ARGS: usize, const ENV: usize>(
     };
     let record = entry.as_mut_ptr();
     let mut flags = 0;
+    let urgent;
     let filename = pointer(binprm, offset!(binprm_filename)).unwrap_or(core::ptr::null());
     // SAFETY: the reservation holds a whole record; only the parts said to be filled are read.
     unsafe {
@@ -98,6 +104,27 @@ fn fill<const ARGS: usize, const ENV: usize>(
         };
         let length = bpf_probe_read_kernel_str((&raw mut (*record).filename).cast(), 256, filename);
         let ids = bpf_get_current_uid_gid();
+        let kept = &raw mut (*record).head.cwd_kept;
+        let cwd = written(working_directory(task), &raw mut (*record).cwd, kept);
+        flags |= match cwd {
+            Some(Walked::Whole) => 0,
+            Some(Walked::Gone) => ExecFlags::CWD_GONE,
+            None => ExecFlags::CWD_UNREADABLE,
+        };
+        let cwd_kept = kept.read_volatile();
+        let kept = &raw mut (*record).head.exe_kept;
+        let exe = written(executable(task), &raw mut (*record).exe, kept);
+        flags |= match exe {
+            Some(Walked::Whole) => 0,
+            Some(Walked::Gone) => ExecFlags::EXE_GONE,
+            None => ExecFlags::EXE_UNREADABLE,
+        };
+        let exe_kept = kept.read_volatile();
+        let (netns, has_hook) = network(task).unwrap_or((0, false));
+        urgent = flags & !(ExecFlags::CWD_GONE | ExecFlags::EXE_GONE) != 0
+            || u64::from(args_kept) < areas.args_len
+            || u64::from(env_kept) < areas.env_len
+            || !has_hook;
         (&raw mut (*record).head).write(ExecHead {
             header: kernel::header(kind, Some(mine)),
             cgroup: bpf_get_current_cgroup_id(),
@@ -110,10 +137,55 @@ fn fill<const ARGS: usize, const ENV: usize>(
             // The length counts the closing zero byte.
             filename_kept: if length > 0 { length as u32 - 1 } else { 0 },
             flags,
+            netns,
+            cwd_kept,
+            exe_kept,
+            zero: 0,
         });
     }
-    entry.submit(LOUDLY);
+    entry.submit(in_good_time(urgent));
     Ok(())
+}
+
+/// Writes a `struct path *` into a record.
+///
+/// # Safety
+///
+/// As for [`path::walk`].
+#[inline(always)]
+unsafe fn written(
+    path: Option<*const c_void>,
+    to: *mut [u8; PATH_ROOM],
+    kept: *mut u32,
+) -> Option<Walked> {
+    // SAFETY: the caller's promise.
+    unsafe {
+        kept.write_volatile(0);
+        path::walk(path?, to, kept)
+    }
+}
+
+/// A `struct path *`.
+#[inline(always)]
+fn working_directory(task: Task) -> Option<*const c_void> {
+    let fs = pointer(task, offset!(task_fs))?;
+    Some(fs.cast::<u8>().wrapping_add(offset!(fs_pwd)).cast())
+}
+
+/// A `struct path *`.
+#[inline(always)]
+fn executable(task: Task) -> Option<*const c_void> {
+    let file = pointer(pointer(task, offset!(task_mm))?, offset!(mm_exe_file))?;
+    Some(file.cast::<u8>().wrapping_add(offset!(file_path)).cast())
+}
+
+/// Inode number of its network namespace, and whether there is a hook in there.
+#[inline(always)]
+fn network(task: Task) -> Option<(u32, bool)> {
+    let net = pointer(pointer(task, offset!(task_nsproxy))?, offset!(nsproxy_net))?;
+    let cookie = read::<u64>(net, offset!(net_cookie))?;
+    let number = read(net, offset!(net_inum))?;
+    Some((number, LISTENERS.get_ptr(cookie).is_some()))
 }
 
 #[inline(always)]

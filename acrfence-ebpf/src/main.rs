@@ -27,6 +27,7 @@ mod feature;
 mod gate;
 mod kernel;
 mod maps;
+mod path;
 mod restore;
 mod tree;
 mod write;

@@ -3,11 +3,15 @@
 use acrfence_common::{
     AgentLabel, Claim, ClientKey, CommandWord, Config, Counters, DropKey, Endpoint, GateConfig,
     GateEntry, Layout, Listener, Parentage, ProgramName, Restorable, SocketRecord, Sort, Tracked,
-    Traffic, TrafficKey,
+    Traffic, TrafficKey, WAKE_EVERY_NS,
 };
-use aya_ebpf::bindings::{BPF_RB_FORCE_WAKEUP, BPF_RB_NO_WAKEUP};
+use aya_ebpf::bindings::{
+    BPF_RB_AVAIL_DATA, BPF_RB_FORCE_WAKEUP, BPF_RB_NO_WAKEUP, BPF_RB_RING_SIZE,
+};
 use aya_ebpf::macros::map;
 use aya_ebpf::maps::{Array, HashMap, LruHashMap, PerCpuArray, RingBuf};
+
+use crate::kernel;
 
 /// Offsets of this kernel; user space overwrites the zeros before the programs are loaded.
 #[unsafe(no_mangle)]
@@ -63,6 +67,22 @@ pub static LAYOUT: Layout = Layout {
     pid_numbers: 0,
     upid_nr: 0,
     upid_size: 0,
+    task_fs: 0,
+    task_nsproxy: 0,
+    fs_pwd: 0,
+    mm_exe_file: 0,
+    file_path: 0,
+    path_mnt: 0,
+    path_dentry: 0,
+    vfsmount_root: 0,
+    mount_mnt: 0,
+    mount_parent: 0,
+    mount_mountpoint: 0,
+    dentry_parent: 0,
+    dentry_pprev: 0,
+    nsproxy_net: 0,
+    net_inum: 0,
+    net_cookie: 0,
 };
 
 /// Reads one offset. Volatile: the compiler must not believe the zeros above.
@@ -77,13 +97,39 @@ pub(crate) use offset;
 /// How a record is submitted that its reader is to see at once. Said each time: by itself the kernel wakes
 /// nobody who has a quiet record before it to read.
 pub const LOUDLY: u64 = BPF_RB_FORCE_WAKEUP as u64;
-/// And one that can wait until the reader comes back, see [`acrfence_common::BRIEF_NS`], or somebody
-/// empties the ring for a look-up.
-pub const QUIETLY: u64 = BPF_RB_NO_WAKEUP as u64;
+/// And one that can wait until the reader comes back, or somebody empties the ring for a look-up.
+const QUIETLY: u64 = BPF_RB_NO_WAKEUP as u64;
+
+/// How a record is submitted that can wait unless it is `urgent`: see [`WAKE_EVERY_NS`].
+#[inline(always)]
+pub fn in_good_time(urgent: bool) -> u64 {
+    const WAITING: u64 = BPF_RB_AVAIL_DATA as u64;
+    const ROOM: u64 = BPF_RB_RING_SIZE as u64;
+
+    let now = kernel::now();
+    let Some(woken) = WOKEN.get_ptr_mut(0) else {
+        return LOUDLY;
+    };
+    // SAFETY: array entries live as long as the map; a torn moment costs or saves a wake-up.
+    let last = unsafe { woken.read_volatile() };
+    if urgent
+        || now.wrapping_sub(last) >= WAKE_EVERY_NS
+        || EVENTS.query(WAITING) > EVENTS.query(ROOM) / 8
+    {
+        // SAFETY: as above.
+        unsafe { woken.write_volatile(now) };
+        return LOUDLY;
+    }
+    QUIETLY
+}
 
 /// Every record for user space. The size is set at load.
 #[map]
 pub static EVENTS: RingBuf = RingBuf::with_byte_size(4 << 20, 0);
+
+/// When the reader of [`EVENTS`] was woken last for what could have waited (nanoseconds since boot).
+#[map]
+pub static WOKEN: Array<u64> = Array::with_max_entries(1, 0);
 
 /// Tgid → agent. Sized at load so that every process the kernel can have fits in.
 #[map]

@@ -4,8 +4,8 @@
 use core::ffi::c_void;
 
 use acrfence_common::{
-    BRIEF_NS, DropReason, EXEMPT, EventHeader, EventKind, ExitEvent, ForkEvent, Parentage,
-    RESTORED, Restorable, SnapshotRow, Sort, Tracked,
+    DropReason, EXEMPT, EventHeader, EventKind, ExitEvent, ForkEvent, Parentage, RESTORED,
+    Restorable, SnapshotRow, Sort, Tracked,
 };
 use aya_ebpf::bindings::BPF_NOEXIST;
 use aya_ebpf::helpers::generated::bpf_seq_write;
@@ -16,7 +16,7 @@ use aya_log_ebpf::warn;
 use crate::account;
 use crate::gate;
 use crate::kernel::{self, Task, current_tgid, current_tid, pointer, process_start, read};
-use crate::maps::{CONFIG, EVENTS, LOUDLY, PARENTS, QUIETLY, RESTORABLE, TRACKED, config, offset};
+use crate::maps::{CONFIG, EVENTS, PARENTS, RESTORABLE, TRACKED, config, in_good_time, offset};
 
 /// `sched_process_fork(parent, child)`: the child exists and has not run yet.
 #[btf_tracepoint(function = "sched_process_fork")]
@@ -70,9 +70,7 @@ pub fn process_fork(ctx: BtfTracePointContext) -> i32 {
         parent,
         zero: 0,
     });
-    // The reader is awake when the child begins its program: it looks then where that was begun, and a
-    // short one is soon gone.
-    entry.submit(LOUDLY);
+    entry.submit(in_good_time(false));
     account::submitted(Sort::Fork);
     0
 }
@@ -104,7 +102,6 @@ pub fn process_exit(ctx: BtfTracePointContext) -> i32 {
         return 0;
     }
     let is_awaited = gate::ended(tgid);
-    let is_brief = kernel::now().wrapping_sub(mine.start_ns) < BRIEF_NS;
     // What it was before it was restored stands there already.
     if mine.agent != RESTORED
         && let Some(pid) = kernel::innermost_tgid(task)
@@ -127,11 +124,7 @@ pub fn process_exit(ctx: BtfTracePointContext) -> i32 {
         status: exit_status(task),
         zero: 0,
     });
-    entry.submit(if is_brief && !is_awaited {
-        QUIETLY
-    } else {
-        LOUDLY
-    });
+    entry.submit(in_good_time(is_awaited));
     account::submitted(Sort::Exit);
     0
 }

@@ -1,5 +1,5 @@
 //! The effect log measured: `cargo bench -p acrfence-user --bench effect_log -- [--effects N]
-//! [--ten-million] [--seconds S] [--dir DIR]`.
+//! [--ten-million] [--seconds S] [--dir DIR] [--index-cache MIB]`.
 //!
 //! What is filled in is what a long-lived machine has: a thread and its branch for every 200 effects,
 //! one call in a hundred refused, one in a thousand replayed, one in a thousand in doubt.
@@ -35,12 +35,14 @@ struct Options {
     effects: u64,
     seconds: u64,
     dir: Option<PathBuf>,
+    /// Bytes of memory for the index; the usual ones when none are given.
+    index_cache: Option<u64>,
 }
 
 fn main() {
     let options = options();
     if let Some(dir) = &options.open {
-        return start(dir);
+        return start(dir, &options);
     }
     let temporary = tempfile::tempdir_in(options.dir.as_deref().unwrap_or(Path::new("/var/tmp")))
         .expect("a place to write");
@@ -61,7 +63,7 @@ fn main() {
     let floor = raw_floor(&dir.join("floor"), time);
     println!("| raw append + fdatasync, one thread | {floor:.0} | 1 | 1 | | |");
     for writers in [1, 8, 64] {
-        let config = layout(&dir.join(format!("append-{writers}")));
+        let config = layout(&dir.join(format!("append-{writers}")), &options);
         let store = Arc::new(open(&config));
         let (rate, group, p50, p99) = runtime.block_on(appends(&store, writers, time));
         println!(
@@ -72,7 +74,7 @@ fn main() {
     let floor = raw_floor(&dir.join("floor"), time);
     println!("| raw append + fdatasync again | {floor:.0} | | | | |");
 
-    let config = layout(&dir.join("large"));
+    let config = layout(&dir.join("large"), &options);
     let store = Arc::new(open(&config));
     let began = Instant::now();
     runtime.block_on(fill(&store, options.effects));
@@ -112,9 +114,9 @@ fn main() {
 
     forget_cached(&config.state_dir);
     print!("| start, nothing of the log in memory | ");
-    start_in_a_process_of_its_own(dir);
+    start_in_a_process_of_its_own(dir, &options);
     print!("| start, index in the page cache | ");
-    start_in_a_process_of_its_own(dir);
+    start_in_a_process_of_its_own(dir, &options);
     let store = open(&config);
     look_ups(&store, options.effects);
     first_pages(&store);
@@ -151,8 +153,8 @@ fn main() {
 
 /// What a daemon does at its start: opens the log, folds the lineage, looks for what was left running
 /// or in doubt.
-fn start(dir: &Path) {
-    let config = config(&dir.join("large"));
+fn start(dir: &Path, options: &Options) {
+    let config = config(&dir.join("large"), options);
     let began = Instant::now();
     let (store, report) = Store::open(&config, &mut |_| {}).expect("a log");
     let opened = began.elapsed();
@@ -187,14 +189,15 @@ fn start(dir: &Path) {
     );
 }
 
-fn start_in_a_process_of_its_own(dir: &Path) {
+fn start_in_a_process_of_its_own(dir: &Path, options: &Options) {
     use std::io::Write as _;
     std::io::stdout().flush().expect("a place to print");
-    let status = std::process::Command::new(std::env::current_exe().expect("this program"))
-        .arg("--open")
-        .arg(dir)
-        .status()
-        .expect("a process");
+    let mut this = std::process::Command::new(std::env::current_exe().expect("this program"));
+    this.arg("--open").arg(dir);
+    if let Some(bytes) = options.index_cache {
+        this.args(["--index-cache", &(bytes >> 20).to_string()]);
+    }
+    let status = this.status().expect("a process");
     assert!(status.success(), "the log did not open");
 }
 
@@ -531,13 +534,17 @@ fn text(n: u64, size: usize) -> Body {
     Body::whole(text)
 }
 
-fn layout(dir: &Path) -> StoreConfig {
+fn layout(dir: &Path, options: &Options) -> StoreConfig {
     std::fs::create_dir(dir).expect("a directory");
-    config(dir)
+    config(dir, options)
 }
 
-fn config(dir: &Path) -> StoreConfig {
-    StoreConfig::new(dir.join("state"), dir.join("key"), dir.join("anchor"))
+fn config(dir: &Path, options: &Options) -> StoreConfig {
+    let mut config = StoreConfig::new(dir.join("state"), dir.join("key"), dir.join("anchor"));
+    if let Some(bytes) = options.index_cache {
+        config.index_cache = bytes;
+    }
+    config
 }
 
 fn open(config: &StoreConfig) -> Store {
@@ -588,6 +595,7 @@ fn options() -> Options {
         effects: 1_000_000,
         seconds: 3,
         dir: None,
+        index_cache: None,
     };
     let mut args = std::env::args().skip(1);
     while let Some(arg) = args.next() {
@@ -598,6 +606,9 @@ fn options() -> Options {
             "--seconds" => options.seconds = value().parse().expect("a number"),
             "--open" => options.open = Some(value().into()),
             "--dir" => options.dir = Some(value().into()),
+            "--index-cache" => {
+                options.index_cache = Some(value().parse::<u64>().expect("a number") << 20);
+            }
             // What `cargo bench` adds.
             "--bench" => {}
             other => panic!("unknown option {other}"),

@@ -58,30 +58,51 @@ impl Namespaces {
         tokio::task::block_in_place(|| self.look_around());
         loop {
             let received = tokio::select! {
-                received = events.next() => received,
-                () = self.daemon.attached.notified() => Some(Received::Missed(0)),
+                received = events.next_ones() => received,
+                () = self.daemon.attached.notified() => Some(vec![Received::Missed(0)]),
                 () = self.stop.cancelled() => return,
             };
-            let event = match received {
-                None => return,
-                Some(Received::Missed(_)) => {
-                    tokio::task::block_in_place(|| self.look_around());
-                    continue;
-                }
-                Some(Received::Event(event)) => event,
+            let Some(received) = received else {
+                return;
             };
-            match event.what {
-                What::Executed(_)
-                | What::Connected {
-                    treatment: Treatment::RefusedNoListener,
-                    ..
-                } => tokio::task::block_in_place(|| self.cover(event.process)),
-                What::Exited { .. } if !self.open.lock().is_empty() => {
-                    tokio::task::block_in_place(|| self.close_what_is_empty());
-                }
-                _ => {}
+            let mut ended = false;
+            for one in &received {
+                ended |= self.received(one);
+            }
+            if ended && !self.open.lock().is_empty() {
+                tokio::task::block_in_place(|| self.close_what_is_empty());
             }
         }
+    }
+
+    /// Gives whether a process ended.
+    fn received(&self, received: &Received) -> bool {
+        let Received::Event(event) = received else {
+            tokio::task::block_in_place(|| self.look_around());
+            return false;
+        };
+        match &event.what {
+            What::Executed(execution) => {
+                if execution.netns.is_none_or(|number| !self.is_open(number)) {
+                    tokio::task::block_in_place(|| self.cover(event.process));
+                }
+                false
+            }
+            What::Connected {
+                treatment: Treatment::RefusedNoListener,
+                ..
+            } => {
+                tokio::task::block_in_place(|| self.cover(event.process));
+                false
+            }
+            What::Exited { .. } => true,
+            _ => false,
+        }
+    }
+
+    /// Whether there is a hook in a namespace already, or it is known that there can be none.
+    fn is_open(&self, number: u64) -> bool {
+        number == self.own || self.open.lock().contains_key(&number)
     }
 
     /// Looks where every process of every agent lives.
@@ -100,7 +121,7 @@ impl Namespaces {
         let Ok((number, file)) = self.probe.namespace_of(process) else {
             return;
         };
-        if number == self.own || self.open.lock().contains_key(&number) {
+        if self.is_open(number) {
             return;
         }
         let closed = CancellationToken::new();

@@ -54,14 +54,17 @@ pub(super) async fn observe(
     };
     loop {
         let received = tokio::select! {
-            received = events.next() => received,
+            received = events.next_ones() => received,
             () = stop.cancelled() => return observer.leave(),
         };
         match received {
             None => return observer.leave(),
-            Some(Received::Missed(count)) => observer.daemon.pipeline.notices().missed(count),
-            // Looking a process up reads /proc.
-            Some(Received::Event(event)) => tokio::task::block_in_place(|| observer.take(&event)),
+            // Looking a process up may read /proc.
+            Some(all) => tokio::task::block_in_place(|| {
+                for received in &all {
+                    observer.received(received);
+                }
+            }),
         }
     }
 }
@@ -76,6 +79,13 @@ pub(super) struct Observer {
 }
 
 impl Observer {
+    fn received(&mut self, received: &Received) {
+        match received {
+            Received::Missed(count) => self.daemon.pipeline.notices().missed(*count),
+            Received::Event(event) => self.take(event),
+        }
+    }
+
     fn take(&mut self, event: &ProbeEvent) {
         match &event.what {
             What::Wrote(write) => {

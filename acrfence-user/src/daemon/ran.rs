@@ -67,20 +67,9 @@ pub(super) struct Running {
 impl Observer {
     /// A process began a program.
     pub(super) fn executed(&mut self, event: &ProbeEvent, execution: &Execution) {
-        let origin = event
-            .agent
-            .and_then(|life| self.daemon.origin(event.process, life));
-        let Some(mut origin) = origin else {
+        let Some(origin) = self.started(event, execution) else {
             return;
         };
-        // What is known of the process may be of a program that it has gone on to meanwhile.
-        if !execution.argv_truncated {
-            origin.argv.clone_from(&execution.argv);
-            self.daemon.pipeline.take_secrets_off(&mut origin.argv);
-        }
-        if origin.exe.is_empty() || origin.exe == "?" {
-            origin.exe.clone_from(&execution.filename);
-        }
         let running = Running {
             origin,
             parent: self.probe.parent_of(event.process),
@@ -89,6 +78,38 @@ impl Observer {
         if let Some(before) = self.running.insert(event.process, running) {
             self.note_ran(before, RanEnd::Replaced, event.at);
         }
+    }
+
+    /// The process as it was when it began the program; it may have gone on to another meanwhile.
+    fn started(&self, event: &ProbeEvent, execution: &Execution) -> Option<Origin> {
+        let life = event.agent?;
+        let mut argv = execution.argv.clone();
+        self.daemon.pipeline.take_secrets_off(&mut argv);
+        let (Some(exe), Some(cwd)) = (&execution.exe, &execution.cwd) else {
+            let known = self.daemon.origin(event.process, life)?;
+            let is_known = !known.exe.is_empty() && known.exe != "?";
+            return Some(Origin {
+                exe: if is_known {
+                    known.exe
+                } else {
+                    execution.filename.clone()
+                },
+                argv,
+                ..known
+            });
+        };
+        let (agent, incarnation) = self.daemon.agent_of(life)?;
+        Some(Origin {
+            agent,
+            incarnation,
+            process: event.process,
+            exe: exe.clone(),
+            argv,
+            cwd: cwd.clone(),
+            uid: execution.uid,
+            connection: None,
+            gaps: self.probe.gaps(life),
+        })
     }
 
     /// A process ended.

@@ -358,7 +358,7 @@ async fn watch(daemon: Arc<Daemon>, probe: Arc<Probe>, stop: CancellationToken) 
     look.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     loop {
         let received = tokio::select! {
-            received = events.next() => received,
+            received = events.next_ones() => received,
             // Should the kernel's report of one have been lost.
             _ = look.tick() => {
                 daemon.adopt_restored().await;
@@ -366,30 +366,42 @@ async fn watch(daemon: Arc<Daemon>, probe: Arc<Probe>, stop: CancellationToken) 
             }
             () = stop.cancelled() => break,
         };
-        let ended = match received {
-            None => break,
-            Some(probe::Received::Event(event)) => match event.what {
-                probe::What::Restoring {
-                    primitive,
-                    argument,
-                } => {
-                    daemon.restoring(&event, primitive, argument).await;
-                    false
+        let Some(received) = received else { break };
+        // Whether an agent ended is looked at once for all of them.
+        let mut ended = false;
+        for one in received {
+            match one {
+                probe::Received::Event(event) => match event.what {
+                    probe::What::Restoring {
+                        primitive,
+                        argument,
+                    } => {
+                        if std::mem::take(&mut ended) {
+                            end_what_ended(&daemon).await;
+                        }
+                        daemon.restoring(&event, primitive, argument).await;
+                    }
+                    probe::What::Exited { .. } => ended = true,
+                    _ => {}
+                },
+                probe::Received::Missed(count) => {
+                    daemon.restores_missed(count).await;
+                    ended = true;
                 }
-                probe::What::Exited { .. } => true,
-                _ => false,
-            },
-            Some(probe::Received::Missed(count)) => {
-                daemon.restores_missed(count).await;
-                true
             }
-        };
-        if ended && let Err(e) = daemon.end_what_ended(NO_PROCESS_LEFT).await {
-            tracing::error!("it could not be written down that an agent ended: {e}");
+        }
+        if ended {
+            end_what_ended(&daemon).await;
         }
     }
     if let Err(e) = draining.await {
         tracing::error!("the reader of the kernel's reports ended badly: {e}");
+    }
+}
+
+async fn end_what_ended(daemon: &Daemon) {
+    if let Err(e) = daemon.end_what_ended(NO_PROCESS_LEFT).await {
+        tracing::error!("it could not be written down that an agent ended: {e}");
     }
 }
 

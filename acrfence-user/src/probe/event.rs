@@ -5,7 +5,7 @@ use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
 use acrfence_common::{
     Channel, ConnectEvent, Endpoint, EventHeader, EventKind, ExecFlags, ExecHead, ExitEvent,
-    ForkEvent, NO_AGENT, Primitive, RestoreEvent, Treatment, WriteEvent,
+    ForkEvent, NO_AGENT, PATH_ROOM, Primitive, RestoreEvent, Treatment, WriteEvent,
 };
 
 use super::proc::split_texts;
@@ -80,6 +80,14 @@ pub struct Execution {
     pub gid: u32,
     /// Number of its cgroup in the cgroup2 hierarchy.
     pub cgroup_id: u64,
+    /// Path of its cgroup; none when it is not known.
+    pub cgroup: Option<String>,
+    /// Where it was started; none when that could not be told.
+    pub cwd: Option<String>,
+    /// Its executable (for a script its interpreter); none when that could not be told.
+    pub exe: Option<String>,
+    /// Inode number of its network namespace; none when that could not be read.
+    pub netns: Option<u64>,
 }
 
 /// A write.
@@ -192,7 +200,9 @@ impl Decoder {
     fn execution(&self, record: &[u8], args_room: usize, env_room: usize) -> Option<Execution> {
         let head: ExecHead = start_of(record)?;
         let filename_at = size_of::<ExecHead>();
-        let args_at = filename_at + 256;
+        let cwd_at = filename_at + 256;
+        let exe_at = cwd_at + PATH_ROOM;
+        let args_at = exe_at + PATH_ROOM;
         let env_at = args_at + args_room;
         let part =
             |at: usize, kept: u32, room: usize| record.get(at..at + (kept as usize).min(room));
@@ -207,6 +217,23 @@ impl Decoder {
             env
         };
         let filename = part(filename_at, head.filename_kept, 256)?;
+        let place = |at, kept, unreadable, gone| {
+            let names = part(at, kept, PATH_ROOM)?;
+            let has = |flag| head.flags & flag != 0;
+            Some((!has(unreadable)).then(|| path_of(names, has(gone))))
+        };
+        let cwd = place(
+            cwd_at,
+            head.cwd_kept,
+            ExecFlags::CWD_UNREADABLE,
+            ExecFlags::CWD_GONE,
+        )?;
+        let exe = place(
+            exe_at,
+            head.exe_kept,
+            ExecFlags::EXE_UNREADABLE,
+            ExecFlags::EXE_GONE,
+        )?;
         Some(Execution {
             filename: String::from_utf8_lossy(filename).into_owned(),
             argv: split_texts(args),
@@ -216,6 +243,10 @@ impl Decoder {
             uid: head.uid,
             gid: head.gid,
             cgroup_id: head.cgroup,
+            cgroup: None,
+            cwd,
+            exe,
+            netns: (head.netns != 0).then_some(u64::from(head.netns)),
         })
     }
 }
@@ -257,6 +288,21 @@ fn write(event: &WriteEvent) -> Option<Write> {
         calls: event.calls,
         bytes: event.bytes,
     })
+}
+
+/// The path of names that are listed from the last to the first; one that is gone is named as `/proc`
+/// names it.
+fn path_of(names: &[u8], gone: bool) -> String {
+    let names = names.strip_suffix(&[0]).unwrap_or(names);
+    let mut path = String::new();
+    for name in names.split(|&b| b == 0).rev() {
+        path.push('/');
+        path.push_str(&String::from_utf8_lossy(name));
+    }
+    if gone {
+        path.push_str(" (deleted)");
+    }
+    path
 }
 
 fn unix_name(name: &[u8]) -> Option<String> {
@@ -316,6 +362,8 @@ mod tests {
                 ..ExecHead::default()
             },
             filename: [0; 256],
+            cwd: [0; PATH_ROOM],
+            exe: [0; PATH_ROOM],
             args: [0; 1024],
             env: [0; 4096],
         };
@@ -342,6 +390,27 @@ mod tests {
         assert_eq!(names, ["HOME", "LC_ALL"]);
         assert!(!execution.env_truncated && !execution.argv_truncated);
         assert!(!format!("{execution:?}").contains("hush"));
+    }
+
+    #[test]
+    fn a_path_is_put_together_from_its_last_name_to_its_first() {
+        assert_eq!(path_of(b"", false), "/");
+        assert_eq!(path_of(b"etc\0", false), "/etc");
+        assert_eq!(path_of(b"work\0of\0srv\0", false), "/srv/of/work");
+        assert_eq!(path_of(b"x\0tmp\0", true), "/tmp/x (deleted)");
+    }
+
+    #[test]
+    fn what_was_not_written_down_of_a_place_is_not_told() {
+        let mut record = exec(b"sh\0", b"", 0);
+        let execution = executed(&record);
+        assert_eq!(execution.cwd.as_deref(), Some("/"));
+        let flags = std::mem::offset_of!(ExecHead, flags);
+        record[flags] = (ExecFlags::CWD_UNREADABLE | ExecFlags::EXE_GONE) as u8;
+        let execution = executed(&record);
+        assert_eq!(execution.cwd, None);
+        assert_eq!(execution.exe.as_deref(), Some("/ (deleted)"));
+        assert_eq!(execution.netns, None);
     }
 
     #[test]

@@ -63,6 +63,22 @@ pub fn read(btf: &Btf<'_>) -> Result<Layout, BtfError> {
         pid_numbers: btf.offset("pid", "numbers", None)?,
         upid_nr: at("upid", "nr", 4)?,
         upid_size: btf.structure_size("upid")?,
+        task_fs: at("task_struct", "fs", 8)?,
+        task_nsproxy: at("task_struct", "nsproxy", 8)?,
+        fs_pwd: at("fs_struct", "pwd", 16)?,
+        mm_exe_file: at("mm_struct", "exe_file", 8)?,
+        file_path: at("file", "f_path", 16)?,
+        path_mnt: at("path", "mnt", 8)?,
+        path_dentry: at("path", "dentry", 8)?,
+        vfsmount_root: at("vfsmount", "mnt_root", 8)?,
+        mount_mnt: btf.offset("mount", "mnt", None)?,
+        mount_parent: at("mount", "mnt_parent", 8)?,
+        mount_mountpoint: at("mount", "mnt_mountpoint", 8)?,
+        dentry_parent: at("dentry", "d_parent", 8)?,
+        dentry_pprev: at("dentry", "d_hash", 16)? + at("hlist_bl_node", "pprev", 8)?,
+        nsproxy_net: at("nsproxy", "net_ns", 8)?,
+        net_inum: btf.offset("net", "ns", None)? + at("ns_common", "inum", 4)?,
+        net_cookie: at("net", "net_cookie", 8)?,
     })
 }
 

@@ -5,7 +5,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use acrfence_common::BRIEF_NS;
+use acrfence_common::WAKE_EVERY_NS;
 use aya::maps::{MapData, RingBuf};
 use parking_lot::Mutex;
 use tokio::io::Interest;
@@ -15,7 +15,7 @@ use tokio::sync::{Notify, broadcast};
 use super::event::{Execution, ProbeEvent, What};
 use super::kernel_log::KernelLog;
 use super::proc::{ProcDir, split_texts};
-use super::table::{Facts, Process};
+use super::table::Process;
 use super::{Probe, ProbeError};
 use crate::words::{ProcessIdentity, Timestamp};
 
@@ -25,6 +25,8 @@ pub struct Drain {
     log: Mutex<Option<KernelLog>>,
     /// Somebody stopped before the ring was empty; the kernel does not wake us for the rest.
     rest: Notify,
+    /// Cgroup → path, the latest ones. The kernel uses no number twice.
+    cgroups: moka::sync::Cache<u64, String>,
 }
 
 impl Drain {
@@ -33,6 +35,7 @@ impl Drain {
             ring: Mutex::new(ring),
             log: Mutex::new(log),
             rest: Notify::new(),
+            cgroups: moka::sync::Cache::new(MOST_CGROUPS),
         }
     }
 }
@@ -65,6 +68,18 @@ impl Events {
         }
     }
 
+    /// What is there, at least one; none when the probe is gone. Reports come many at a time, and most
+    /// that look at them have something to do that does for all of them.
+    pub async fn next_ones(&mut self) -> Option<Vec<Received>> {
+        let mut all = vec![self.next().await?];
+        while all.len() < MOST_TOGETHER
+            && let Some(more) = self.try_next()
+        {
+            all.push(more);
+        }
+        Some(all)
+    }
+
     /// The next, if it is there already.
     pub fn try_next(&mut self) -> Option<Received> {
         match self.feed.try_recv() {
@@ -86,29 +101,29 @@ impl Probe {
         };
         let mut sweep = tokio::time::interval(SWEEP);
         sweep.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-        // Until when we come back by ourselves: what ends soon after its start does not wake us.
-        let mut until = Instant::now();
+        // Until when we come back by ourselves: most of what follows a report does not wake us.
+        let mut until = Instant::now() + LINGER;
         let mut back = tokio::time::interval(COME_BACK);
         back.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         loop {
-            let now = Instant::now();
+            let is_lingering = Instant::now() < until;
             tokio::select! {
                 ready = ring.readable() => {
                     // Cleared before reading: what comes in meanwhile wakes us again.
                     ready?.clear_ready();
                     self.drain();
-                    until = now + LINGER;
+                    until = Instant::now() + LINGER;
                     back.reset();
                 }
-                _ = back.tick(), if now < until => {
+                _ = back.tick(), if is_lingering => {
                     if self.drain() {
-                        until = now + LINGER;
+                        until = Instant::now() + LINGER;
                     }
                 }
                 () = self.drain.rest.notified() => {
                     tokio::task::yield_now().await;
                     self.drain();
-                    until = now + LINGER;
+                    until = Instant::now() + LINGER;
                 }
                 ready = readable(log.as_ref()) => {
                     ready?.clear_ready();
@@ -134,7 +149,7 @@ impl Probe {
             let Some(record) = ring.next() else {
                 return taken > 0;
             };
-            let Some(event) = self.decoder.decode(&record, boot) else {
+            let Some(mut event) = self.decoder.decode(&record, boot) else {
                 tracing::error!(
                     bytes = record.len(),
                     "the kernel reported something unknown; are hooks of another version in place?"
@@ -142,15 +157,15 @@ impl Probe {
                 continue;
             };
             drop(record);
-            let facts = match &event.what {
-                What::Executed(execution) => self.facts(event.process, execution),
+            match &mut event.what {
+                What::Executed(execution) => self.complete(event.process, execution),
                 What::Born { parent } => {
-                    self.read_stranger(&event, *parent);
-                    Facts::default()
+                    let parent = *parent;
+                    self.read_stranger(&event, parent);
                 }
-                _ => Facts::default(),
-            };
-            self.table.lock().apply(&event, facts);
+                _ => {}
+            }
+            self.table.lock().apply(&event);
             // Fails when nobody listens.
             let _ = self.feed.send(Arc::new(event));
         }
@@ -245,24 +260,49 @@ impl Probe {
         }
     }
 
-    /// What `/proc` adds to the report of a program start, if the process is still there.
-    fn facts(&self, identity: ProcessIdentity, execution: &Execution) -> Facts {
+    /// Adds to the report of a program start what did not fit into it, from `/proc` if the process is
+    /// still there: the kernel woke us for that.
+    fn complete(&self, identity: ProcessIdentity, execution: &mut Execution) {
+        let number = execution.cgroup_id;
+        execution.cgroup = self.drain.cgroups.get(&number);
+        let is_whole = execution.cgroup.is_some()
+            && execution.cwd.is_some()
+            && execution.exe.is_some()
+            && !execution.argv_truncated
+            && !execution.env_truncated;
+        if is_whole {
+            return;
+        }
         let Ok(dir) = ProcDir::of(identity) else {
-            return Facts::default();
+            return;
         };
-        let whole = |name, limit, cut: bool| {
-            let bytes = cut.then(|| dir.read(name, limit).ok()).flatten()?;
+        if execution.cgroup.is_none() {
+            execution.cgroup = dir.cgroup().ok();
+            if let Some(path) = execution.cgroup.clone() {
+                self.drain.cgroups.insert(number, path);
+            }
+        }
+        if execution.cwd.is_none() {
+            execution.cwd = link(Some(&dir), "cwd");
+        }
+        if execution.exe.is_none() {
+            execution.exe = link(Some(&dir), "exe");
+        }
+        let whole = |name, limit| {
+            let bytes = dir.read(name, limit).ok()?;
             ((bytes.len() as u64) < limit && !bytes.is_empty()).then_some(bytes)
         };
-        Facts {
-            exe: link(Some(&dir), "exe"),
-            cwd: link(Some(&dir), "cwd"),
-            cgroup: dir.cgroup().ok(),
-            argv: whole("cmdline", MOST_ARGUMENTS, execution.argv_truncated)
-                .map(|bytes| split_texts(&bytes)),
-            env: whole("environ", MOST_ENVIRONMENT, execution.env_truncated)
-                .map(|bytes| self.decoder.environment(&bytes)),
-            uid: None,
+        if execution.argv_truncated
+            && let Some(bytes) = whole("cmdline", MOST_ARGUMENTS)
+        {
+            execution.argv = split_texts(&bytes);
+            execution.argv_truncated = false;
+        }
+        if execution.env_truncated
+            && let Some(bytes) = whole("environ", MOST_ENVIRONMENT)
+        {
+            execution.env = self.decoder.environment(&bytes);
+            execution.env_truncated = false;
         }
     }
 
@@ -287,9 +327,13 @@ pub(super) fn since_boot() -> u64 {
 
 /// Records taken in by one look-up at most.
 const MOST_AT_ONCE: usize = 10_000;
+/// Reports handed out together at most: whoever takes them can be stopped in between.
+const MOST_TOGETHER: usize = 1000;
 /// How long we come back by ourselves after the last report, and how often.
-const LINGER: Duration = Duration::from_nanos(2 * BRIEF_NS);
+const LINGER: Duration = Duration::from_nanos(2 * WAKE_EVERY_NS);
 const COME_BACK: Duration = Duration::from_millis(5);
+/// Paths of cgroups remembered.
+const MOST_CGROUPS: u64 = 4096;
 const SWEEP: Duration = Duration::from_secs(10);
 const MOST_ARGUMENTS: u64 = 64 << 10;
 const MOST_ENVIRONMENT: u64 = 1 << 20;

@@ -39,23 +39,6 @@ pub struct Process {
     pub exited: Option<(Timestamp, ExitStatus)>,
 }
 
-/// What `/proc` told about a process.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Facts {
-    /// Its executable.
-    pub exe: Option<String>,
-    /// Its working directory.
-    pub cwd: Option<String>,
-    /// Its cgroup.
-    pub cgroup: Option<String>,
-    /// All its arguments, where the kernel's report was cut.
-    pub argv: Option<Vec<String>>,
-    /// All its allow-listed variables, where the kernel's report was cut.
-    pub env: Option<BTreeMap<String, String>>,
-    /// Its real user id.
-    pub uid: Option<u32>,
-}
-
 /// The table.
 #[derive(Debug, Default)]
 pub struct ProcessTable {
@@ -65,8 +48,8 @@ pub struct ProcessTable {
 }
 
 impl ProcessTable {
-    /// Takes in what happened, with what `/proc` said about a program that was started.
-    pub fn apply(&mut self, event: &ProbeEvent, facts: Facts) {
+    /// Takes in what happened.
+    pub fn apply(&mut self, event: &ProbeEvent) {
         let Some(agent) = event.agent else {
             return;
         };
@@ -90,7 +73,7 @@ impl ProcessTable {
                         seen: event.at,
                         ..unknown(event.process, agent)
                     });
-                executed(process, execution, facts);
+                executed(process, execution);
             }
             What::Exited { status } => self.end(event.process, event.at, *status),
             What::Connected { .. } | What::Wrote(_) | What::Restoring { .. } => {}
@@ -187,22 +170,23 @@ fn unknown(identity: ProcessIdentity, agent: u32) -> Process {
     }
 }
 
-fn executed(process: &mut Process, execution: &Execution, facts: Facts) {
-    process.exe = facts.exe.unwrap_or_else(|| execution.filename.clone());
+fn executed(process: &mut Process, execution: &Execution) {
+    let exe = execution.exe.as_ref().unwrap_or(&execution.filename);
+    process.exe.clone_from(exe);
     if process.exe.is_empty() {
         process.exe = "?".into();
     }
-    process.argv_truncated = execution.argv_truncated && facts.argv.is_none();
-    process.argv = facts.argv.unwrap_or_else(|| execution.argv.clone());
-    process.env_truncated = execution.env_truncated && facts.env.is_none();
-    process.env = facts.env.unwrap_or_else(|| execution.env.clone());
+    process.argv_truncated = execution.argv_truncated;
+    process.argv.clone_from(&execution.argv);
+    process.env_truncated = execution.env_truncated;
+    process.env.clone_from(&execution.env);
     process.uid = execution.uid;
-    // Not read: it is still where the process that made it was.
-    if let Some(cwd) = facts.cwd {
-        process.cwd = cwd;
+    // Not known: as far as we know it is where the process that made it was.
+    if let Some(cwd) = &execution.cwd {
+        process.cwd.clone_from(cwd);
     }
-    if let Some(cgroup) = facts.cgroup {
-        process.cgroup = cgroup;
+    if let Some(cgroup) = &execution.cgroup {
+        process.cgroup.clone_from(cgroup);
     }
 }
 
@@ -235,44 +219,38 @@ mod tests {
     #[test]
     fn a_child_is_its_parent_until_it_starts_a_program() {
         let mut table = ProcessTable::default();
-        let facts = Facts {
+        let in_srv = What::Executed(Box::new(Execution {
             cwd: Some("/srv".into()),
-            ..Facts::default()
-        };
-        table.apply(&event(1, 1, exec(&["a"])), facts);
-        table.apply(
-            &event(2, 2, What::Born { parent: pid(1) }),
-            Facts::default(),
-        );
+            argv: vec!["a".into()],
+            ..Execution::default()
+        }));
+        table.apply(&event(1, 1, in_srv));
+        table.apply(&event(2, 2, What::Born { parent: pid(1) }));
         let child = table.get(pid(2)).unwrap();
         assert_eq!((child.argv[0].as_str(), child.cwd.as_str()), ("a", "/srv"));
         assert_eq!(child.parent, Some(pid(1)));
 
-        let facts = Facts {
-            argv: Some(vec!["b".into(), "whole".into()]),
-            ..Facts::default()
-        };
-        table.apply(&event(2, 3, exec(&["b"])), facts);
+        table.apply(&event(2, 3, exec(&["b", "more"])));
         let child = table.get(pid(2)).unwrap();
-        assert_eq!(child.argv, ["b", "whole"]);
-        assert!(!child.argv_truncated);
+        assert_eq!(child.argv, ["b", "more"]);
+        assert!(child.argv_truncated);
         assert_eq!((child.exe.as_str(), child.cwd.as_str()), ("/bin/x", "/srv"));
     }
 
     #[test]
     fn the_dead_are_kept_for_a_while_and_not_for_ever() {
         let mut table = ProcessTable::default();
-        table.apply(&event(1, 1, exec(&["a"])), Facts::default());
+        table.apply(&event(1, 1, exec(&["a"])));
         let end = What::Exited {
             status: ExitStatus::Code(3),
         };
-        table.apply(&event(1, 2, end), Facts::default());
+        table.apply(&event(1, 2, end));
         let (at, status) = table.get(pid(1)).unwrap().exited.unwrap();
         assert_eq!((at.0, status), (2_000_000_000, ExitStatus::Code(3)));
 
-        table.apply(&event(2, 800, exec(&["b"])), Facts::default());
+        table.apply(&event(2, 800, exec(&["b"])));
         assert!(table.get(pid(1)).is_some());
-        table.apply(&event(2, 1000, exec(&["b"])), Facts::default());
+        table.apply(&event(2, 1000, exec(&["b"])));
         assert!(table.get(pid(1)).is_none());
         assert!(table.get(pid(2)).is_some());
     }
@@ -281,11 +259,11 @@ mod tests {
     fn only_so_many_dead_are_kept() {
         let mut table = ProcessTable::default();
         for n in 0..MOST_DEAD as u32 + 10 {
-            table.apply(&event(n, 1, exec(&["a"])), Facts::default());
+            table.apply(&event(n, 1, exec(&["a"])));
             let end = What::Exited {
                 status: ExitStatus::Code(0),
             };
-            table.apply(&event(n, 1, end), Facts::default());
+            table.apply(&event(n, 1, end));
         }
         assert_eq!(table.processes.len(), MOST_DEAD);
     }

@@ -126,3 +126,40 @@ fn events_come_as_they_happen() {
         }
     });
 }
+
+/// Most reports wake nobody. The reader comes back for them by itself, also after nothing happened for long.
+#[test]
+fn what_wakes_nobody_is_read_all_the_same() {
+    use acrfence_user::probe::{Received, What};
+    let fence = Fence::new();
+    let mut agent = fence.agent();
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .unwrap();
+    runtime.block_on(async {
+        let mut events = fence.probe().events();
+        let ends = async {
+            for _ in 0..3 {
+                // So long that the reader has stopped coming back.
+                tokio::time::sleep(std::time::Duration::from_millis(300)).await;
+                agent.start("[run(['/bin/true']) for _ in range(5)] and None");
+                let mut ends = 0;
+                while ends < 5 {
+                    match events.next().await {
+                        Some(Received::Event(event)) => {
+                            ends += u32::from(matches!(event.what, What::Exited { .. }));
+                        }
+                        other => panic!("{other:?}"),
+                    }
+                }
+                agent.answer();
+            }
+        };
+        tokio::select! {
+            ended = fence.probe().run() => panic!("{ended:?}"),
+            () = ends => {}
+            () = tokio::time::sleep(std::time::Duration::from_secs(20)) => panic!("an end was not told"),
+        }
+    });
+}

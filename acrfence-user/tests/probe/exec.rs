@@ -1,5 +1,7 @@
 //! Program starts: what is told about them, and what must not be.
 
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
+
 use acrfence_user::probe::{Execution, What};
 
 use crate::fence::{EventsExt as _, Fence};
@@ -110,4 +112,74 @@ fn exec_by_a_thread_keeps_the_identity() {
         .unwrap();
     assert_eq!(born.process, exec.process);
     assert_eq!(born.process, exit.process);
+}
+
+#[test]
+fn where_a_program_began_is_told_when_it_is_long_gone() {
+    let fence = fence();
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path().canonicalize().unwrap();
+    let script = dir.join("script");
+    std::fs::write(&script, "#!/bin/sh\nexit 0\n").unwrap();
+    std::fs::set_permissions(&script, std::fs::Permissions::from_mode(0o755)).unwrap();
+    let mut agent = fence.agent();
+    let mut events = fence.probe().events();
+    // Each is gone before anybody looks. A file system of its own lies in the middle of the path.
+    agent.ok(&format!(
+        "run_in('{0}', ['/bin/true', 'here']), run_in('/', ['/bin/true', 'root']), \
+         run_in('{0}', ['{0}/script']), run_in_removed('{0}/gone', ['/bin/true', 'removed']), \
+         run_mounted('{0}/mounted', 'a/b', ['/bin/true', 'mounted'])",
+        dir.display()
+    ));
+    fence.probe().drain();
+    let started: Vec<Execution> = std::iter::from_fn(|| events.try_event())
+        .filter_map(|event| match event.what {
+            What::Executed(execution) => Some(*execution),
+            _ => None,
+        })
+        .collect();
+    let begun = |word: &str| {
+        let found = started.iter().find(|e| e.argv.iter().any(|a| a == word));
+        found.unwrap_or_else(|| panic!("{word} in {started:#?}"))
+    };
+    let at = |name: &str| Some(dir.join(name).display().to_string());
+    assert_eq!(begun("here").cwd, Some(dir.display().to_string()));
+    assert_eq!(begun("root").cwd.as_deref(), Some("/"));
+    assert_eq!(
+        begun("removed").cwd,
+        Some(format!("{} (deleted)", dir.join("gone").display()))
+    );
+    assert_eq!(begun("mounted").cwd, at("mounted/a/b"));
+    let program = |path: &str| Some(std::fs::canonicalize(path).unwrap().display().to_string());
+    assert_eq!(begun("here").exe, program("/bin/true"));
+    assert_eq!(begun(&script.display().to_string()).exe, program("/bin/sh"));
+    let own = std::fs::metadata("/proc/self/ns/net").unwrap().ino();
+    assert_eq!(begun("here").netns, Some(own));
+}
+
+#[test]
+fn a_place_too_deep_for_the_kernels_report_is_looked_up() {
+    let fence = fence();
+    let dir = tempfile::tempdir().unwrap();
+    let deep = dir.path().canonicalize().unwrap().join("d/".repeat(60));
+    let long = dir.path().canonicalize().unwrap().join("n".repeat(250));
+    let long = (0..4).fold(long, |path, _| path.join("n".repeat(250)));
+    for (dir, name) in [(deep, "deep"), (long, "long")] {
+        std::fs::create_dir_all(&dir).unwrap();
+        let mut agent = fence.agent();
+        agent.start(&format!(
+            "run_in('{}', ['/bin/sh', '-c', 'read x', '{name}'])",
+            dir.display()
+        ));
+        let process = crate::fence::wait_for_some("the program to start", || {
+            let processes = fence.probe().processes(1);
+            let is = |p: &acrfence_user::probe::Process| p.argv.get(3).is_some_and(|a| a == name);
+            processes.into_iter().find(is)
+        });
+        assert_eq!(
+            process.cwd,
+            dir.display().to_string().trim_end_matches('/'),
+            "{name}"
+        );
+    }
 }

@@ -159,6 +159,50 @@ def run(argv, env=None, path=None):
     return [pid, os.waitpid(pid, 0)[1]]
 
 
+def run_after(prepare, argv):
+    """The same after something was done in the child."""
+    pid = os.fork()
+    if pid == 0:
+        try:
+            prepare()
+            os.execve(argv[0], argv, dict(os.environ))
+        finally:
+            os._exit(127)
+    return [pid, os.waitpid(pid, 0)[1]]
+
+
+def run_in(where, argv):
+    # Name by name, as a long path is refused as a whole.
+    def start():
+        os.chdir('/')
+        for name in where.split('/'):
+            if name:
+                os.chdir(name)
+    return run_after(start, argv)
+
+
+def run_in_removed(where, argv):
+    def start():
+        os.mkdir(where)
+        os.chdir(where)
+        os.rmdir(where)
+    return run_after(start, argv)
+
+
+def run_mounted(where, below, argv):
+    """In a directory of a file system that is mounted only for the program."""
+    def start():
+        CLONE_NEWNS, MS_REC, MS_PRIVATE = 0x20000, 0x4000, 1 << 18
+        os.mkdir(where)
+        if libc.unshare(CLONE_NEWNS) or libc.mount(None, b'/', None, MS_REC | MS_PRIVATE, None):
+            raise OSError(ctypes.get_errno(), 'unshare')
+        if libc.mount(b'none', where.encode(), b'tmpfs', 0, None):
+            raise OSError(ctypes.get_errno(), 'mount')
+        os.makedirs(where + '/' + below)
+        os.chdir(where + '/' + below)
+    return run_after(start, argv)
+
+
 def clone_at(pid, argv):
     """Starts a program under a chosen pid (clone3 with set_tid); gives that pid."""
     tids = (ctypes.c_int32 * 1)(pid)
