@@ -4,7 +4,8 @@ Like any server it makes up a reference for each transfer, so that nothing behin
 call for a repetition.
 
 Arguments: `books FILE` (every transfer is a line there), `pays URL` (it is a client of another bank,
-over HTTPS) or `stumbles URL` (the same, and then something goes wrong).
+over HTTPS) or `stumbles URL` (the same, and then something goes wrong). What follows is
+not looked at.
 """
 
 import json
@@ -22,7 +23,7 @@ try:
 except ImportError:
     import httpx2 as httpx
 
-how, where = sys.argv[1:]
+how, where, *_ = sys.argv[1:]
 server = Server("bank")
 
 

@@ -62,10 +62,12 @@ fn a_stdio_bank_pays_once(environment: &str) -> Result<()> {
     let authority = Authority::new()?;
     let fence = Fence::start(&authority)?;
     let books = fence.place().scratch().join("books");
+    // The command line names the server, and has a secret on it.
+    let key = "of-nobody-but-the-bank";
     let server = python(
         environment,
         "stdio_bank.py",
-        &["books", &books.display().to_string()],
+        &["books", &books.display().to_string(), "--api-key", key],
     )?;
     let start = || Attached::attach(&fence, "buyer", stdio_agent(environment, &server)?);
     let mut agent = start()?;
@@ -97,6 +99,13 @@ fn a_stdio_bank_pays_once(environment: &str) -> Result<()> {
     let effects = fence.effects("buyer")?;
     let transports: Vec<&Value> = effects.iter().map(|effect| &effect["transport"]).collect();
     assert_eq!(transports, ["mcp"; 3], "{effects:?}");
+    let shown = fence.say(&["effects", "--agent", "buyer", "--json"])?;
+    let first = effects[0]["id"].as_str().context("an id")?;
+    let shown = shown + &fence.say(&["show", first])?;
+    assert!(
+        shown.contains("--api-key") && !shown.contains(key),
+        "{shown}"
+    );
     Ok(())
 }
 

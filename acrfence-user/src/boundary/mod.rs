@@ -120,6 +120,12 @@ pub trait Arbiter: Send + Sync + 'static {
     /// An opaque flow ended, or came to nothing.
     fn opaque_ended(&self, flow: OpaqueFlow);
 
+    /// Replaces the secrets on a command line that is going to be kept: as the name of a stdio server it is
+    /// part of the tool key. Equal secrets stay equal.
+    fn take_secrets_off(&self, argv: &mut [String]) {
+        let _ = argv;
+    }
+
     /// Something kept the boundary from doing its work on a connection.
     fn trouble(&self, trouble: Trouble);
 

@@ -15,7 +15,7 @@ use nix::sys::socket::{
 use nix::sys::time::{TimeVal, TimeValLike as _};
 
 use super::keeper::{Gatekeeper, Keeper};
-use super::subject::quoted;
+use super::subject::kept_line;
 use crate::boundary::process::handover::{Answer, Line, Offer, Pipes};
 use crate::boundary::process::stdio::{self, Ends, Session, Sink, Source};
 use crate::words::ProcessIdentity;
@@ -173,7 +173,7 @@ fn session(
         arbiter: keeper.arbiter().clone(),
         origin,
         inside: Some(client),
-        server: quoted(&offer.argv),
+        server: kept_line(&offer.argv, &**keeper.arbiter()),
         limits: keeper.settings().stdio.clone(),
     };
     Ok((client, ends, session))

@@ -101,7 +101,7 @@ impl Keeper {
             arbiter: self.arbiter.clone(),
             origin,
             inside: Some(subject.stop.process),
-            server: subject.command_line(),
+            server: subject.command_line(&*self.arbiter),
             limits: self.settings.stdio.clone(),
         };
         Ok((ends, session))

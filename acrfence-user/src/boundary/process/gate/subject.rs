@@ -7,6 +7,7 @@ use std::path::Path;
 
 use super::super::inject::{Kind, Standard};
 use super::super::pinned::Process;
+use crate::boundary::Arbiter;
 use crate::words::ProcessIdentity;
 
 /// Arguments and environment beyond this are not looked at: the kernel allows 6 MiB of them.
@@ -110,10 +111,17 @@ impl Subject {
         is_pipe(&self.standard[0]) && is_pipe(&self.standard[1])
     }
 
-    /// Its command line in one line, as it names a server.
-    pub(crate) fn command_line(&self) -> String {
-        quoted(&self.argv)
+    /// Its command line in one line, as it may be kept.
+    pub(crate) fn command_line(&self, arbiter: &dyn Arbiter) -> String {
+        kept_line(&self.argv, arbiter)
     }
+}
+
+/// A command line in one line, without the secrets on it. It is the name of a stdio server.
+pub(crate) fn kept_line(argv: &[String], arbiter: &dyn Arbiter) -> String {
+    let mut argv = argv.to_vec();
+    arbiter.take_secrets_off(&mut argv);
+    quoted(&argv)
 }
 
 /// A command line in one line: bounded, with quotes where they are needed to tell words apart.

@@ -34,7 +34,7 @@ impl Keeper {
         }
         self.report(
             subject.stop.process,
-            &format!("{error} ({})", subject.command_line()),
+            &format!("{error} ({})", subject.command_line(&*self.arbiter)),
             what,
         );
         match what {
