@@ -1,8 +1,9 @@
 //! Lives of agents: attach, launch, detach, the end, and what is left after the daemon restarts.
 
+use super::api_errors::{bad, error, forbidden, log_error, not_found};
 use super::kernel::{LifeIndex, Membership};
 use super::now;
-use super::service::{Daemon, bad, error, forbidden, life_index, log_error, not_found};
+use super::service::{Daemon, life_index};
 use crate::control::{AgentStatus, ApiError, Attach, Attached, ErrorCode, Peer};
 use crate::effect::{EffectFilter, Event, LogError};
 use crate::lineage::{Lineage, RestoreTarget};

@@ -1,11 +1,15 @@
 //! The daemon: puts the rooms together and gives time, randomness and order to the pure ones.
 
+mod access;
 mod admit;
 mod again;
+mod api_errors;
 mod attempts;
 mod callers;
 mod descriptors;
 mod desks;
+mod dumpers;
+mod effects;
 mod evidence;
 mod follow;
 mod gate;

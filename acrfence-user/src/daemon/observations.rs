@@ -1,6 +1,7 @@
 //! What was seen and is not fenced, for those who ask (`GET /v1/opaque`, `GET /v1/commands`).
 
-use super::service::{Daemon, error, log_error};
+use super::api_errors::{error, log_error};
+use super::service::Daemon;
 use crate::control::{ApiError, ErrorCode, OpaqueQuery, OpaqueRow, Peer, RanRow};
 use crate::effect::{LogError, Store};
 

@@ -1,6 +1,7 @@
 //! What was stopped, and in observe mode what went through although it would have been: for an audit.
 
-use super::service::{Daemon, log_error};
+use super::api_errors::log_error;
+use super::service::Daemon;
 use crate::control::{ApiError, Found, Peer};
 use crate::effect::Event;
 use crate::fence::tool_key;

@@ -4,23 +4,24 @@ use std::sync::Arc;
 
 use arc_swap::ArcSwap;
 
+use super::api_errors::{
+    ServiceError, bad, error, forbidden, log_error, not_found, target_error, unknown_agent,
+};
 use super::kernel::{Kernel, LifeIndex, Membership};
 use super::lives::NO_PROCESS_LEFT;
 use super::nesting;
 use super::now;
-use super::pipeline::{Pipeline, PipelineError};
+use super::pipeline::Pipeline;
 use super::upkeep::SharedStore;
-use crate::analyzer;
 use crate::control::{
-    AgentStatus, ApiError, CaInfo, CheckpointTaken, EffectDetail, ErrorCode, Explained, Fork,
-    HeldCall, Myself, Opened, Peer, Resolve, Restored, Status, TakeCheckpoint, Tree, TreeEffect,
+    AgentStatus, ApiError, CaInfo, CheckpointTaken, ErrorCode, Fork, Myself, Opened, Peer,
+    Restored, Status, TakeCheckpoint, Tree, TreeEffect,
 };
-use crate::effect::{EffectFilter, EffectRow, Event, HoldDecision, LogError, Page};
-use crate::lineage::{Executed, Life, Lineage, RestoreTarget, TargetError};
+use crate::effect::{EffectFilter, Event};
+use crate::lineage::{Executed, Life, Lineage, RestoreTarget};
 use crate::policy::Config;
 use crate::words::{
-    AgentName, Body, Branch, BranchId, Cause, Checkpoint, EffectId, Grade, Header, HoldId,
-    HttpResponse, McpResponse, Request, Resolution, Response, Seq, Status as EffectStatus,
+    AgentName, Branch, BranchId, Cause, Checkpoint, EffectId, Grade, Seq, Status as EffectStatus,
     ThreadId, Timestamp,
 };
 
@@ -350,137 +351,6 @@ impl Daemon {
         self.opened(agent, &opened)
     }
 
-    /// `GET /v1/effects`.
-    pub fn effects(&self, peer: Peer, filter: &EffectFilter) -> Result<Page<EffectRow>, ApiError> {
-        let page = self.pipeline.log().effects(filter).map_err(log_error)?;
-        Ok(Page {
-            items: self.mine(peer, page.items),
-            next: page.next,
-        })
-    }
-
-    /// `GET /v1/effects/ID`.
-    pub fn effect(&self, peer: Peer, id: EffectId) -> Result<EffectDetail, ApiError> {
-        let effect = self.pipeline.log().effect(id).map_err(log_error)?;
-        let effect = effect
-            .filter(|e| self.may_see(peer, &e.call.origin.agent))
-            .ok_or_else(|| {
-                not_found(format!(
-                    "there is no effect {id}; `acrfence effects` lists them"
-                ))
-            })?;
-        let replayed_into = self
-            .pipeline
-            .with_lineage(|lineage| nesting::replays(lineage, &effect));
-        Ok(EffectDetail {
-            children: self.pipeline.children(&effect).map_err(log_error)?,
-            effect,
-            replayed_into,
-        })
-    }
-
-    /// `GET /v1/effects/ID/explain`: every call that was decided against this effect, compared again
-    /// field by field.
-    pub fn explain(&self, peer: Peer, id: EffectId) -> Result<Vec<Explained>, ApiError> {
-        let effect = self.effect(peer, id)?.effect;
-        let mut explained = Vec::new();
-        for (position, event) in self.pipeline.log().history(id).map_err(log_error)? {
-            let (verdict, call, at) = match event {
-                Event::Replayed {
-                    effect,
-                    call,
-                    why,
-                    at,
-                    ..
-                } if effect == id => {
-                    let verdict =
-                        why.map_or_else(|| "replay".to_owned(), |w| format!("replay: {w}"));
-                    (verdict, call, at)
-                }
-                Event::HoldOpened {
-                    effect,
-                    call,
-                    at,
-                    why,
-                    ..
-                } if effect == id => (format!("hold: {why}"), call, at),
-                Event::Refused {
-                    refusal,
-                    call,
-                    at,
-                    enforced,
-                    ..
-                } if refusal.effect == Some(id) => {
-                    let how = if enforced { "block" } else { "observed" };
-                    (format!("{how}: {}", refusal.code.as_str()), call, at)
-                }
-                _ => continue,
-            };
-            let comparison = self.pipeline.compare(&effect, &call);
-            explained.push(Explained {
-                position,
-                at,
-                verdict,
-                likeness: comparison.likeness,
-                words: analyzer::explain(&comparison),
-                fields: comparison.fields,
-            });
-        }
-        Ok(explained)
-    }
-
-    /// `POST /v1/effects/ID/resolve`.
-    pub async fn resolve(
-        &self,
-        peer: Peer,
-        id: EffectId,
-        wanted: Resolve,
-    ) -> Result<EffectDetail, ApiError> {
-        let effect = self.effect(peer, id)?.effect;
-        self.check_changes(peer, &effect.call.origin.agent)?;
-        let resolution = match wanted {
-            Resolve::DidNotHappen => Resolution::DidNotHappen,
-            Resolve::Happened(response) => Resolution::Happened(response),
-            Resolve::HappenedWith { body } => {
-                Resolution::Happened(response_from(&effect.call.request, body)?)
-            }
-        };
-        self.pipeline
-            .resolve(id, resolution, format!("uid {}", peer.uid))
-            .await
-            .map_err(pipeline_error)?;
-        self.effect(peer, id)
-    }
-
-    /// `GET /v1/holds`.
-    pub fn holds(&self, peer: Peer) -> Vec<HeldCall> {
-        let open = self.pipeline.open_holds();
-        open.into_iter()
-            .filter(|h| self.may_see(peer, &h.call.origin.agent))
-            .map(held)
-            .collect()
-    }
-
-    /// `POST /v1/holds/ID`.
-    pub async fn decide_hold(
-        &self,
-        peer: Peer,
-        id: HoldId,
-        decision: HoldDecision,
-    ) -> Result<HeldCall, ApiError> {
-        let hold = self.pipeline.hold(id).ok_or_else(|| {
-            not_found(format!(
-                "there is no hold {id}; `acrfence holds` lists them"
-            ))
-        })?;
-        self.check_changes(peer, &hold.call.origin.agent)?;
-        self.pipeline
-            .decide_hold(id, decision, format!("uid {}", peer.uid))
-            .await
-            .map_err(pipeline_error)?;
-        Ok(held(hold))
-    }
-
     /// `GET /v1/ca`.
     pub fn ca(&self) -> CaInfo {
         self.ca.clone()
@@ -502,57 +372,6 @@ impl Daemon {
         // What waits, or flows, may be decided otherwise now.
         self.pipeline.0.touch();
         Ok(())
-    }
-
-    /// Whether this peer may change something about the agent: its user or root, and never a process
-    /// of a tracked tree (DESIGN.md §9: an agent must not be able to approve its own fork).
-    pub(super) fn check_changes(&self, peer: Peer, agent: &AgentName) -> Result<(), ApiError> {
-        self.check_sees(peer, agent)?;
-        self.check_outside(peer)
-    }
-
-    /// Refuses peers that are processes of a tracked tree.
-    pub(super) fn check_outside(&self, peer: Peer) -> Result<(), ApiError> {
-        if self.is_inside(peer) {
-            return Err(forbidden(
-                "this comes from inside a tracked agent, and an agent may not decide about its own fence; run it from another terminal",
-            ));
-        }
-        Ok(())
-    }
-
-    /// Whether the peer belongs to a tracked tree, or cannot be told not to.
-    pub(super) fn is_inside(&self, peer: Peer) -> bool {
-        // A peer that is gone cannot be looked up: it may have been anybody.
-        peer.pid == 0 || self.kernel.membership(peer.pid) != Membership::Outside
-    }
-
-    pub(super) fn check_sees(&self, peer: Peer, agent: &AgentName) -> Result<(), ApiError> {
-        let known = self
-            .pipeline
-            .with_lineage(|lineage| lineage.agent(agent).is_some());
-        if known && self.may_see(peer, agent) {
-            Ok(())
-        } else {
-            Err(unknown_agent(agent))
-        }
-    }
-
-    pub(super) fn may_see(&self, peer: Peer, agent: &AgentName) -> bool {
-        peer.is_root()
-            || self.pipeline.with_lineage(|lineage| {
-                lineage.agent(agent).is_some_and(|line| {
-                    line.lives
-                        .iter()
-                        .all(|life| life.incarnation.uid == peer.uid)
-                })
-            })
-    }
-
-    pub(super) fn mine(&self, peer: Peer, rows: Vec<EffectRow>) -> Vec<EffectRow> {
-        rows.into_iter()
-            .filter(|row| self.may_see(peer, &row.agent))
-            .collect()
     }
 
     pub(super) fn describe(&self, lineage: &Lineage, name: &AgentName, life: &Life) -> AgentStatus {
@@ -681,85 +500,4 @@ pub(super) fn life_index(began: Seq) -> LifeIndex {
     // Positions wrap after four thousand million records; two lives would have to begin exactly that
     // far apart and both run.
     (began.0 & u64::from(u32::MAX)) as u32
-}
-
-/// Makes a response of the words a person gave.
-fn response_from(request: &Request, body: String) -> Result<Response, ApiError> {
-    Ok(match request {
-        Request::Http(_) => Response::Http(HttpResponse {
-            status: 200,
-            headers: vec![Header::new("content-type", "application/json")],
-            body: Body::whole(body),
-            trailers: Vec::new(),
-        }),
-        Request::Mcp(mcp) => Response::Mcp(McpResponse::of_text(mcp, &body)),
-        Request::Exec(_) => Response::Exec(crate::words::ExecResponse {
-            exit: 0,
-            stdout: Body::whole(body),
-            stderr: Body::empty(),
-        }),
-    })
-}
-
-fn held(hold: super::Hold) -> HeldCall {
-    HeldCall {
-        id: hold.id,
-        agent: hold.call.origin.agent,
-        branch: hold.branch,
-        key: hold.key.0,
-        effect: hold.effect,
-        why: hold.why,
-        at: hold.at,
-    }
-}
-
-/// An API error that a log error can turn into.
-struct ServiceError(ApiError);
-
-impl From<LogError> for ServiceError {
-    fn from(e: LogError) -> Self {
-        Self(log_error(e))
-    }
-}
-
-impl From<ServiceError> for ApiError {
-    fn from(e: ServiceError) -> Self {
-        e.0
-    }
-}
-
-pub(super) fn error(code: ErrorCode, error: String) -> ApiError {
-    ApiError { error, code }
-}
-
-pub(super) fn bad(sentence: &str) -> ApiError {
-    error(ErrorCode::BadRequest, sentence.into())
-}
-
-pub(super) fn forbidden(sentence: &str) -> ApiError {
-    error(ErrorCode::Forbidden, sentence.into())
-}
-
-pub(super) fn not_found(sentence: String) -> ApiError {
-    error(ErrorCode::NotFound, sentence)
-}
-
-pub(super) fn log_error(e: LogError) -> ApiError {
-    error(ErrorCode::Unavailable, e.to_string())
-}
-
-fn unknown_agent(agent: &AgentName) -> ApiError {
-    not_found(TargetError::UnknownAgent(agent.clone()).to_string())
-}
-
-fn target_error(e: TargetError) -> ApiError {
-    not_found(e.to_string())
-}
-
-fn pipeline_error(e: PipelineError) -> ApiError {
-    match e {
-        PipelineError::Log(e) => log_error(e),
-        PipelineError::NotFound(sentence) => not_found(sentence),
-        PipelineError::Conflict(sentence) => error(ErrorCode::Conflict, sentence),
-    }
 }

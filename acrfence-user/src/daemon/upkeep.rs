@@ -7,7 +7,8 @@ use bytes::Bytes;
 use futures_util::Stream;
 use tokio::sync::mpsc;
 
-use super::service::{Daemon, bad, error, forbidden, log_error};
+use super::api_errors::{bad, error, forbidden, log_error};
+use super::service::Daemon;
 use crate::control::{ApiError, CollectGarbage, ErrorCode, KeyRotated, LogStats, Peer};
 use crate::effect::{Content, ExportFilter, GcKeep, GcPolicy, GcReport, Verification};
 

@@ -1,6 +1,7 @@
 //! What waits for a person: effects in doubt and held calls.
 
-use super::service::{Daemon, log_error};
+use super::api_errors::log_error;
+use super::service::Daemon;
 use crate::control::{ApiError, Peer, Waiting};
 use crate::effect::EffectFilter;
 use crate::words::Status;
