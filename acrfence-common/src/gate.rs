@@ -1,6 +1,6 @@
 //! The exec gate: what the kernel is told to stop, and what it tells of what it stopped.
 
-use crate::{EventHeader, no_padding, plain};
+use crate::{EventHeader, from_number, no_padding, plain};
 
 /// Why a process is of interest at exec: bits.
 pub struct GateWhy;
@@ -153,30 +153,9 @@ pub enum GateCause {
     Job = 3,
 }
 
-impl GateCause {
-    /// The value with this number, if there is one.
-    pub fn from_number(number: u32) -> Option<Self> {
-        [Self::Unserved, Self::Traced, Self::Job]
-            .into_iter()
-            .find(|cause| *cause as u32 == number)
-    }
-}
-
-impl GateOutcome {
-    /// The value with this number, if there is one.
-    pub fn from_number(number: u32) -> Option<Self> {
-        [
-            Self::Stopped,
-            Self::Traced,
-            Self::Killed,
-            Self::Passed,
-            Self::JobControl,
-            Self::Refused,
-            Self::Denied,
-        ]
-        .into_iter()
-        .find(|outcome| *outcome as u32 == number)
-    }
+from_number! {
+    GateCause { Unserved, Traced, Job }
+    GateOutcome { Stopped, Traced, Killed, Passed, JobControl, Refused, Denied }
 }
 
 no_padding!(

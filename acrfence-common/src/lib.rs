@@ -62,3 +62,17 @@ macro_rules! plain {
     };
 }
 pub(crate) use plain;
+
+/// Reads an enumeration back from its number.
+macro_rules! from_number {
+    ($($name:ident { $($variant:ident),* $(,)? })*) => {
+        $(impl $name {
+            /// The value with this number, if there is one.
+            pub fn from_number(number: u32) -> Option<Self> {
+                $(if number == Self::$variant as u32 { return Some(Self::$variant); })*
+                None
+            }
+        })*
+    };
+}
+pub(crate) use from_number;

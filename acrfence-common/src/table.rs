@@ -1,6 +1,6 @@
 //! Keys and values of the maps.
 
-use crate::{no_padding, plain};
+use crate::{from_number, no_padding, plain};
 
 /// Which agent a process belongs to. The key is its tgid.
 #[repr(C)]
@@ -394,19 +394,6 @@ plain!(
     Counters,
     DropKey
 );
-
-/// Reads an enumeration back from its number.
-macro_rules! from_number {
-    ($($name:ident { $($variant:ident),* $(,)? })*) => {
-        $(impl $name {
-            /// The value with this number, if there is one.
-            pub fn from_number(number: u32) -> Option<Self> {
-                $(if number == Self::$variant as u32 { return Some(Self::$variant); })*
-                None
-            }
-        })*
-    };
-}
 
 from_number! {
     Channel { Pipe, Unix, Tcp, Udp, Inet }
