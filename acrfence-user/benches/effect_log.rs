@@ -117,7 +117,19 @@ fn main() {
     start_in_a_process_of_its_own(dir, &options);
     print!("| start, index in the page cache | ");
     start_in_a_process_of_its_own(dir, &options);
+    forget_cached(&config.state_dir);
     let store = open(&config);
+    cold_reads(&config.index_dir().join("db"));
+    look_ups(&store, options.effects);
+    let began = Instant::now();
+    while !store.stats().expect("statistics").index.read_ahead {
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    println!(
+        "| read ahead, {} MiB then | {:.1} s after those |",
+        resident() >> 20,
+        began.elapsed().as_secs_f64()
+    );
     look_ups(&store, options.effects);
     first_pages(&store);
     drop(store);
@@ -321,6 +333,39 @@ fn look_ups(store: &Store, effects: u64) {
     println!(
         "| candidates: p50 / p99 / worst ({:.1} found on average) | {:.0} / {:.0} / {:.0} µs |",
         found as f64 / taken.len() as f64,
+        at(&taken, 0.5) * 1e6,
+        at(&taken, 0.99) * 1e6,
+        at(&taken, 1.0) * 1e6
+    );
+}
+
+/// The floor of a look-up that finds nothing in memory.
+fn cold_reads(file: &Path) {
+    use std::os::unix::fs::OpenOptionsExt as _;
+    const PAGE: usize = 4096;
+    let direct = std::fs::OpenOptions::new()
+        .read(true)
+        .custom_flags(nix::libc::O_DIRECT)
+        .open(file)
+        .expect("the index");
+    let pages = direct.metadata().expect("its size").len() / PAGE as u64;
+    let mut room = vec![0; 2 * PAGE];
+    let start = room.as_ptr().align_offset(PAGE);
+    let mut state = 0x2545_f491_4f6c_dd1d_u64;
+    let mut taken = Vec::new();
+    for _ in 0..5000 {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        let one = Instant::now();
+        direct
+            .read_exact_at(&mut room[start..start + PAGE], state % pages * PAGE as u64)
+            .expect("a page");
+        taken.push(one.elapsed());
+    }
+    taken.sort();
+    println!(
+        "| floor: one read of 4 KiB from the disk, p50 / p99 / worst | {:.0} / {:.0} / {:.0} µs |",
         at(&taken, 0.5) * 1e6,
         at(&taken, 0.99) * 1e6,
         at(&taken, 1.0) * 1e6

@@ -193,6 +193,7 @@ fn open_log(settings: &Settings, config: &Config) -> anyhow::Result<Store> {
     );
     wanted.segment_size = config.log.segment_size.0;
     wanted.body_inline_max = config.log.inline_body.as_usize();
+    wanted.index_cache = config.log.index_cache.0;
     let mut last = std::time::Instant::now();
     let mut progress = |p: crate::effect::Progress| {
         if last.elapsed() > std::time::Duration::from_secs(2) {

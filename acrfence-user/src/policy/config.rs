@@ -219,6 +219,8 @@ pub struct LogPolicy {
     pub segment_size: Size,
     /// Bodies above this go into files of their own.
     pub inline_body: Size,
+    /// Memory for the index. After a start it fills by itself with what look-ups of calls need.
+    pub index_cache: Size,
     /// What is kept as a fingerprint only, besides what is known to be secret.
     pub redact: Redact,
 }
@@ -321,6 +323,7 @@ impl Default for LogPolicy {
         Self {
             segment_size: Size(64 << 20),
             inline_body: Size(64 << 10),
+            index_cache: Size(128 << 20),
             redact: Redact::default(),
         }
     }

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use super::build;
 use super::layers::{Frozen, Layers};
 use super::ordered::IndexFault;
+use super::warm::Warming;
 use super::{Index, State};
 use crate::effect::{LogError, Progress};
 
@@ -25,6 +26,8 @@ const FOLD: u64 = 100_000;
 enum Wake {
     Facts,
     Idle,
+    /// Nothing is due, and look-ups have not been read ahead for yet.
+    Spare,
     Closing,
 }
 
@@ -32,14 +35,28 @@ impl Index {
     /// Runs until the index is closed.
     pub(super) fn run_applier(&self) {
         let mut held_back = false;
+        let mut warming = Warming::new(self.home.cache());
+        // When what waits is applied.
+        let mut apply_at = None;
         loop {
-            let wake = self.next_wake(held_back);
-            if let Err(fault) = self.apply_waiting(wake == Wake::Closing) {
-                let _ = self.fail(&fault);
+            let wake = self.next_wake(&mut apply_at, held_back, !warming.is_done());
+            if wake != Wake::Spare {
+                apply_at = None;
+                if let Err(fault) = self.apply_waiting(wake == Wake::Closing) {
+                    let _ = self.fail(&fault);
+                }
             }
             match wake {
                 Wake::Closing => return,
                 Wake::Facts => held_back = true,
+                Wake::Spare => {
+                    if let Ok(ordered) = self.ordered()
+                        && let Err(fault) = warming.go_on(&*ordered)
+                    {
+                        let _ = self.fail(&fault);
+                    }
+                    self.read_ahead.store(warming.is_done(), Ordering::Relaxed);
+                }
                 Wake::Idle => {
                     // What sled holds back goes to the kernel, so that a killed daemon has little
                     // to catch up with.
@@ -58,10 +75,9 @@ impl Index {
     }
 
     /// Waits for something to do.
-    fn next_wake(&self, held_back: bool) -> Wake {
+    fn next_wake(&self, apply_at: &mut Option<Instant>, held_back: bool, spare: bool) -> Wake {
         let mut signals = self.signals.lock();
         let idle_at = Instant::now() + IDLE;
-        let mut apply_at = None;
         loop {
             let waiting = self.layers.read().active();
             if signals.closing {
@@ -75,9 +91,14 @@ impl Index {
             }
             if waiting > 0 {
                 let until = *apply_at.get_or_insert_with(|| Instant::now() + LINGER);
+                if spare && Instant::now() < until {
+                    return Wake::Spare;
+                }
                 if self.wake.wait_until(&mut signals, until).timed_out() {
                     return Wake::Facts;
                 }
+            } else if spare {
+                return Wake::Spare;
             } else if held_back {
                 if self.wake.wait_until(&mut signals, idle_at).timed_out() {
                     return Wake::Idle;

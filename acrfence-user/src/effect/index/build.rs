@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use chacha20poly1305::aead::{Aead as _, KeyInit as _, Payload};
 use chacha20poly1305::{XChaCha20Poly1305, XNonce};
@@ -217,6 +217,7 @@ impl Index {
             recent: Mutex::new(Recent::since(head.seq)),
             // What was caught up with counts as written, a whole rebuild above all.
             written: AtomicU64::new(caught_up),
+            read_ahead: AtomicBool::new(false),
             wake: Condvar::new(),
             applied: Condvar::new(),
         });

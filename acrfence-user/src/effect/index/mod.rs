@@ -17,10 +17,11 @@ mod row;
 pub mod sled;
 mod told;
 mod upkeep;
+mod warm;
 
 use std::ops::{Bound, ControlFlow};
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use parking_lot::{Condvar, Mutex, RwLock};
 
@@ -64,6 +65,8 @@ pub struct Index {
     recent: Mutex<Recent>,
     /// Facts that were put into the ordered keys since the start.
     written: AtomicU64,
+    /// Reading ahead after the start is over.
+    read_ahead: AtomicBool,
     /// Wakes the applier.
     wake: Condvar,
     /// The applier made progress.
@@ -95,6 +98,9 @@ pub struct IndexStats {
     pub waiting: usize,
     /// Times it was rebuilt since the start.
     pub rebuilds: u64,
+    /// Whether what look-ups of calls need has been read into memory since the start, as far as there is
+    /// room for it.
+    pub read_ahead: bool,
     /// Bytes on disk.
     pub bytes: u64,
 }
@@ -234,6 +240,7 @@ impl Index {
             applied: signals.applied,
             waiting: self.layers.read().waiting(),
             rebuilds: signals.rebuilds,
+            read_ahead: self.read_ahead.load(Ordering::Relaxed),
             bytes,
         }
     }

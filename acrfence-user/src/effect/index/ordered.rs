@@ -59,6 +59,10 @@ pub trait Home: Send + Sync + 'static {
     fn fold(&self) -> Result<(), IndexFault>;
     /// Whether the content can be trusted: marked clean, or written since the machine was started.
     fn trusted(&self) -> bool;
+    /// Bytes of it that may be kept in memory; 0 when nothing is gained by reading ahead.
+    fn cache(&self) -> u64 {
+        0
+    }
 }
 
 /// An index in memory: rebuilt at every start. For tests, and the model that others are held to.

@@ -96,6 +96,10 @@ impl Home for SledHome {
         sync_tree(&self.dir).map_err(fault)
     }
 
+    fn cache(&self) -> u64 {
+        self.cache
+    }
+
     fn trusted(&self) -> bool {
         match fs::read_to_string(self.note()) {
             Ok(text) => {

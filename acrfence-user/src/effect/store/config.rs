@@ -79,6 +79,12 @@ impl StoreConfig {
                 u32::MAX
             )));
         }
+        if self.index_cache < 1 << 20 {
+            return Err(LogError::Unusable(format!(
+                "an index cache of {} bytes does not do: at least 1 MiB is needed",
+                self.index_cache
+            )));
+        }
         for (what, file) in [("key", &self.key_file), ("anchor", &self.anchor_file)] {
             if is_inside(file, &self.state_dir) {
                 return Err(LogError::Unusable(format!(

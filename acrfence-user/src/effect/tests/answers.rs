@@ -289,3 +289,34 @@ fn a_page_stops_reading_and_the_next_one_goes_on_where_it_stopped() {
     }
     assert!(empty > 0, "every page was full");
 }
+
+/// Records that come in meanwhile are applied, and reading ahead comes to its end all the same.
+#[test]
+fn after_a_start_look_ups_are_read_ahead_for_while_records_come_in() {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .build()
+        .unwrap();
+    let dir = tempfile::tempdir().unwrap();
+    let (config, model) = (small(dir.path()), Model::new());
+    let add = |store: &Store, n: u64| {
+        let event = samples::prepared((n % 5) as u8, n, "text");
+        let seq = runtime.block_on(store.append(event.clone())).unwrap();
+        assert_eq!(seq, model.push(event));
+    };
+    let store = open(&config);
+    (0..200).for_each(|n| add(&store, n));
+    drop(store);
+    let store = open(&config);
+    let began = std::time::Instant::now();
+    let mut n = 200;
+    while !store.stats().unwrap().index.read_ahead || n < 220 {
+        add(&store, n);
+        n += 1;
+        assert!(
+            began.elapsed().as_secs() < 30,
+            "it does not come to its end"
+        );
+    }
+    store.catch_up();
+    same_answers(&store, &model, &[]);
+}
