@@ -51,16 +51,25 @@ pub(super) async fn observe(
         run_dir,
         seen: HashMap::new(),
         running: HashMap::new(),
+        gaps: HashMap::new(),
     };
     loop {
         let received = tokio::select! {
             received = events.next_ones() => received,
-            () = stop.cancelled() => return observer.leave(),
+            () = stop.cancelled() => {
+                // What the kernel has reported and woke nobody for.
+                observer.probe.drain();
+                while let Some(received) = events.try_next() {
+                    observer.received(&received);
+                }
+                return observer.leave();
+            }
         };
         match received {
             None => return observer.leave(),
             // Looking a process up may read /proc.
             Some(all) => tokio::task::block_in_place(|| {
+                observer.gaps.clear();
                 for received in &all {
                     observer.received(received);
                 }
@@ -76,6 +85,8 @@ pub(super) struct Observer {
     seen: HashMap<ProcessIdentity, HashMap<String, Peer>>,
     /// What processes run, since the last time that they began a program.
     pub(super) running: HashMap<ProcessIdentity, Running>,
+    /// What was lost of each life, as it stood when the reports that are being looked at came.
+    pub(super) gaps: HashMap<u32, String>,
 }
 
 impl Observer {

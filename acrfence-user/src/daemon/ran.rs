@@ -81,7 +81,7 @@ impl Observer {
     }
 
     /// The process as it was when it began the program; it may have gone on to another meanwhile.
-    fn started(&self, event: &ProbeEvent, execution: &Execution) -> Option<Origin> {
+    fn started(&mut self, event: &ProbeEvent, execution: &Execution) -> Option<Origin> {
         let life = event.agent?;
         let mut argv = execution.argv.clone();
         self.daemon.pipeline.take_secrets_off(&mut argv);
@@ -108,8 +108,15 @@ impl Observer {
             cwd: cwd.clone(),
             uid: execution.uid,
             connection: None,
-            gaps: self.probe.gaps(life),
+            gaps: self.gaps_of(life),
         })
+    }
+
+    /// Asking the kernel takes longer than all the rest.
+    fn gaps_of(&mut self, life: u32) -> String {
+        let probe = &self.probe;
+        let known = self.gaps.entry(life);
+        known.or_insert_with(|| probe.gaps(life)).clone()
     }
 
     /// A process ended.

@@ -340,6 +340,9 @@ fn attach_probe(
 /// How often restored processes are looked for that nobody told of.
 const LOOK_FOR_RESTORED: std::time::Duration = std::time::Duration::from_secs(10);
 
+/// Ends of processes within this time are looked at together.
+const ENDS_TOGETHER: std::time::Duration = std::time::Duration::from_millis(20);
+
 /// Ends lives when the kernel says that processes ended, and begins them when it says that processes
 /// were restored.
 async fn watch(daemon: Arc<Daemon>, probe: Arc<Probe>, stop: CancellationToken) {
@@ -357,9 +360,17 @@ async fn watch(daemon: Arc<Daemon>, probe: Arc<Probe>, stop: CancellationToken) 
     };
     let mut look = tokio::time::interval(LOOK_FOR_RESTORED);
     look.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    // Processes ended, and whether they were the last of their agent is looked at then: it means to go
+    // through all that belong to anybody.
+    let mut ends: Option<tokio::time::Instant> = None;
     loop {
         let received = tokio::select! {
             received = events.next_ones() => received,
+            () = until(ends), if ends.is_some() => {
+                ends = None;
+                end_what_ended(&daemon).await;
+                continue;
+            }
             // Should the kernel's report of one have been lost.
             _ = look.tick() => {
                 daemon.adopt_restored().await;
@@ -368,8 +379,7 @@ async fn watch(daemon: Arc<Daemon>, probe: Arc<Probe>, stop: CancellationToken) 
             () = stop.cancelled() => break,
         };
         let Some(received) = received else { break };
-        // Whether an agent ended is looked at once for all of them.
-        let mut ended = false;
+        let soon = || tokio::time::Instant::now() + ENDS_TOGETHER;
         for one in received {
             match one {
                 probe::Received::Event(event) => match event.what {
@@ -377,26 +387,36 @@ async fn watch(daemon: Arc<Daemon>, probe: Arc<Probe>, stop: CancellationToken) 
                         primitive,
                         argument,
                     } => {
-                        if std::mem::take(&mut ended) {
+                        // What ended before somebody was restored must not seem to run on.
+                        if ends.take().is_some() {
                             end_what_ended(&daemon).await;
                         }
                         daemon.restoring(&event, primitive, argument).await;
                     }
-                    probe::What::Exited { .. } => ended = true,
+                    probe::What::Exited { .. } => {
+                        ends.get_or_insert_with(soon);
+                    }
                     _ => {}
                 },
                 probe::Received::Missed(count) => {
                     daemon.restores_missed(count).await;
-                    ended = true;
+                    ends.get_or_insert_with(soon);
                 }
             }
         }
-        if ended {
-            end_what_ended(&daemon).await;
-        }
+    }
+    if ends.is_some() {
+        end_what_ended(&daemon).await;
     }
     if let Err(e) = draining.await {
         tracing::error!("the reader of the kernel's reports ended badly: {e}");
+    }
+}
+
+async fn until(when: Option<tokio::time::Instant>) {
+    match when {
+        Some(when) => tokio::time::sleep_until(when).await,
+        None => std::future::pending().await,
     }
 }
 

@@ -331,7 +331,7 @@ const MOST_AT_ONCE: usize = 10_000;
 const MOST_TOGETHER: usize = 1000;
 /// How long we come back by ourselves after the last report, and how often.
 const LINGER: Duration = Duration::from_nanos(2 * WAKE_EVERY_NS);
-const COME_BACK: Duration = Duration::from_millis(5);
+const COME_BACK: Duration = Duration::from_millis(10);
 /// Paths of cgroups remembered.
 const MOST_CGROUPS: u64 = 4096;
 const SWEEP: Duration = Duration::from_secs(10);
