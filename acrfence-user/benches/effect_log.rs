@@ -121,15 +121,7 @@ fn main() {
     let store = open(&config);
     cold_reads(&config.index_dir().join("db"));
     look_ups(&store, options.effects);
-    let began = Instant::now();
-    while !store.stats().expect("statistics").index.read_ahead {
-        std::thread::sleep(Duration::from_millis(50));
-    }
-    println!(
-        "| read ahead, {} MiB then | {:.1} s after those |",
-        resident() >> 20,
-        began.elapsed().as_secs_f64()
-    );
+    read_ahead(&store);
     look_ups(&store, options.effects);
     first_pages(&store);
     drop(store);
@@ -192,13 +184,30 @@ fn start(dir: &Path, options: &Options) {
             break;
         }
     }
-    println!(
-        "{:.0} ms (of it opening {:.0}; {} records folded, {unsettled} unsettled, {doubts} in doubt), {} MiB |",
+    print!(
+        "{:.0} ms (of it opening {:.0}; {} records folded, {unsettled} unsettled, {doubts} in doubt), {} MiB; ",
         began.elapsed().as_secs_f64() * 1e3,
         opened.as_secs_f64() * 1e3,
         events.len(),
         resident() >> 20
     );
+    drop((lineage, events));
+    let took = read_ahead(&store);
+    println!(
+        "read ahead {:.1} s later, {} MiB |",
+        took.as_secs_f64(),
+        resident() >> 20
+    );
+}
+
+/// Waits until what look-ups need is in memory; gives how long that took.
+fn read_ahead(store: &Store) -> Duration {
+    let began = Instant::now();
+    store.read_ahead();
+    while !store.stats().expect("statistics").index.read_ahead {
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    began.elapsed()
 }
 
 fn start_in_a_process_of_its_own(dir: &Path, options: &Options) {

@@ -1,13 +1,14 @@
 //! The effect log of a running daemon: keys that change, and what is not to be read in it.
 
 use std::fs;
+use std::time::{Duration, Instant};
 
 use acrfence_tests::authority::Authority;
 use acrfence_tests::bank::{Bank, order, rewritten_order};
 use acrfence_tests::client::Client;
 use acrfence_tests::fence::Fence;
 use acrfence_tests::process::run;
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, ensure};
 
 const TRANSFERS: &str = "/v1/transfers";
 
@@ -82,5 +83,36 @@ fn a_header_that_policy_hides_is_in_no_record_and_still_compared() -> Result<()>
     )?;
     assert_eq!(again, first);
     assert_eq!(bank.payments(), 1);
+    Ok(())
+}
+
+#[test]
+fn stats_tell_how_the_log_and_its_index_are() -> Result<()> {
+    let authority = Authority::new()?;
+    let bank = Bank::start(&authority)?;
+    let mut fence = Fence::start(&authority)?;
+    let order = Client::Curl.post(&bank.url(TRANSFERS), &order("alice", 100)?)?;
+    fence.run("buyer", &order)?;
+    fence.kill()?;
+    fence.start_again()?;
+    let deadline = Instant::now() + Duration::from_secs(30);
+    let stats = loop {
+        let stats = fence.ask(&["log", "stats"])?.remove(0);
+        if stats["read_ahead"] == true {
+            break stats;
+        }
+        ensure!(
+            Instant::now() < deadline,
+            "it reads ahead for ever: {stats}"
+        );
+    };
+    assert_eq!(stats["index_rebuilds"], 0, "{stats}");
+    assert_eq!(
+        (&stats["prepared"], &stats["in_doubt"]),
+        (&0.into(), &0.into()),
+        "{stats}"
+    );
+    let shown = fence.say(&["log", "stats"])?;
+    assert!(shown.contains("facts waiting, read ahead"), "{shown}");
     Ok(())
 }

@@ -207,6 +207,20 @@ async fn stats(client: &Client, global: &Global) -> anyhow::Result<()> {
         "effects         {} running, {} in doubt, {} failed",
         s.prepared, s.in_doubt, s.failed
     ))?;
+    line(&format!(
+        "index           {} MiB, {} facts waiting, {}{}",
+        s.index_bytes >> 20,
+        s.index_waiting,
+        if s.read_ahead {
+            "read ahead"
+        } else {
+            "reading ahead"
+        },
+        match s.index_rebuilds {
+            0 => String::new(),
+            times => format!(", rebuilt {times} times since the start"),
+        }
+    ))?;
     if s.notes_dropped > 0 {
         line(&format!("! {} observations found no room", s.notes_dropped))?;
     }

@@ -474,6 +474,15 @@ pub struct LogStats {
     pub failed: u64,
     /// Observations that found no room.
     pub notes_dropped: u64,
+    /// Bytes of the index on disk.
+    pub index_bytes: u64,
+    /// Facts that are not in the index yet; answers have them all the same.
+    pub index_waiting: u64,
+    /// Times that the index was rebuilt since the start.
+    pub index_rebuilds: u64,
+    /// Whether what look-ups of calls need has been read into memory since the start, as far as policy's
+    /// `index_cache` has room for it.
+    pub read_ahead: bool,
 }
 
 /// A call that was decided against an effect, in `GET /v1/effects/ID/explain`.

@@ -146,6 +146,7 @@ async fn run(settings: Settings, config: Config) -> anyhow::Result<()> {
     reload_on_hangup(daemon.clone(), stop.clone())?;
 
     tell_ready()?;
+    store.read_ahead();
     stop.cancelled().await;
     tracing::info!("stopping");
     process_gate.close();

@@ -35,6 +35,10 @@ impl Daemon {
             in_doubt: stats.in_doubt,
             failed: stats.failed,
             notes_dropped: stats.notes_dropped,
+            index_bytes: stats.index.bytes,
+            index_waiting: stats.index.waiting as u64,
+            index_rebuilds: stats.index.rebuilds,
+            read_ahead: stats.index.read_ahead,
         })
     }
 

@@ -79,6 +79,7 @@ impl Index {
         let mut signals = self.signals.lock();
         let idle_at = Instant::now() + IDLE;
         loop {
+            let spare = spare && signals.ahead;
             let waiting = self.layers.read().active();
             if signals.closing {
                 return Wake::Closing;

@@ -83,6 +83,8 @@ enum State {
 struct Signals {
     dirty: bool,
     closing: bool,
+    /// Look-ups may be read ahead for.
+    ahead: bool,
     /// Everything that is there should be applied, whatever the linger.
     hurry: bool,
     applied: Seq,
@@ -263,6 +265,13 @@ impl Index {
         self.wake.notify_all();
         self.applied.notify_all();
         let _ = applier.join();
+    }
+
+    /// Begins to read into memory what look-ups of calls need, as far as there is room for it. Not before
+    /// whoever starts has read what it needs itself: the two would wait for each other's reads.
+    pub fn read_ahead(&self) {
+        self.signals.lock().ahead = true;
+        self.wake.notify_one();
     }
 
     /// The value of a key, through all layers.

@@ -260,6 +260,12 @@ impl Store {
         &self.key_file
     }
 
+    /// Begins to read into memory what look-ups of calls need, as far as there is room for it: to be said once
+    /// everything that a start reads has been read.
+    pub fn read_ahead(&self) {
+        self.index.read_ahead();
+    }
+
     /// Numbers about the log.
     pub fn stats(&self) -> Result<StoreStats, LogError> {
         let count = |status| Ok::<_, LogError>(self.index.with_status(status)?.len() as u64);
