@@ -6,6 +6,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use super::service::Daemon;
 use crate::lineage::ImageSeen;
+use crate::probe::proc::ProcDir;
 use crate::words::{ProcessIdentity, Timestamp};
 
 /// A program that dumps or restores, as far as it can be looked at.
@@ -42,7 +43,9 @@ impl Daemon {
         };
         Tool {
             process,
-            pid: innermost_pid(&proc).unwrap_or(process.tgid),
+            pid: ProcDir::open(process.tgid)
+                .and_then(|dir| dir.innermost_pid())
+                .unwrap_or(process.tgid),
             name: name.unwrap_or_else(exe),
             image,
         }
@@ -118,38 +121,21 @@ fn written(proc: &Path, dir: &Path) -> Option<Timestamp> {
     Some(Timestamp(u64::try_from(since_1970.as_nanos()).ok()?))
 }
 
-fn status_line(proc: &Path, name: &str) -> Option<String> {
-    let status = std::fs::read_to_string(proc.join("status")).ok()?;
-    let mut lines = status.lines();
-    lines.find_map(|line| Some(line.strip_prefix(name)?.trim().to_owned()))
-}
-
-fn innermost_pid(proc: &Path) -> Option<u32> {
-    let pids = status_line(proc, "NSpid:")?;
-    pids.split_whitespace().next_back()?.parse().ok()
-}
-
 pub(super) fn parent_of(pid: u32) -> Option<u32> {
-    status_line(&Path::new("/proc").join(pid.to_string()), "PPid:")?
-        .parse()
-        .ok()
-        .filter(|parent| *parent != 0)
+    let stat = ProcDir::open(pid).ok()?.stat().ok()?;
+    (stat.parent != 0).then_some(stat.parent)
 }
 
 /// Whether a process comes to be traced by a thread of another: who only asks to trace saves nobody.
 pub(super) async fn is_traced_by(pid: u32, tracer: u32) -> bool {
     let deadline = Instant::now() + TRACED_WITHIN;
     loop {
-        let proc = Path::new("/proc");
-        let by = status_line(&proc.join(pid.to_string()), "TracerPid:").unwrap_or_default();
-        if by != "0" && !by.is_empty() {
-            let group = status_line(&proc.join(&by), "Tgid:");
-            if group.is_some_and(|group| group == tracer.to_string()) {
-                return true;
-            }
+        let by = ProcDir::open(pid).and_then(|dir| dir.tracer()).unwrap_or(0);
+        if by != 0 && ProcDir::open(by).and_then(|dir| dir.tgid()).ok() == Some(tracer) {
+            return true;
         }
         // The kernel reports the call before it takes effect.
-        if Instant::now() >= deadline || !proc.join(tracer.to_string()).exists() {
+        if Instant::now() >= deadline || ProcDir::open(tracer).is_err() {
             return false;
         }
         tokio::time::sleep(Duration::from_millis(1)).await;

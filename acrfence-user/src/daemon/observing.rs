@@ -59,21 +59,15 @@ pub(super) async fn observe(
             () = stop.cancelled() => {
                 // What the kernel has reported and woke nobody for.
                 observer.probe.drain();
-                while let Some(received) = events.try_next() {
-                    observer.received(&received);
-                }
+                let left: Vec<Received> = std::iter::from_fn(|| events.try_next()).collect();
+                observer.received(&left);
                 return observer.leave();
             }
         };
         match received {
             None => return observer.leave(),
             // Looking a process up may read /proc.
-            Some(all) => tokio::task::block_in_place(|| {
-                observer.gaps.clear();
-                for received in &all {
-                    observer.received(received);
-                }
-            }),
+            Some(all) => tokio::task::block_in_place(|| observer.received(&all)),
         }
     }
 }
@@ -90,10 +84,14 @@ pub(super) struct Observer {
 }
 
 impl Observer {
-    fn received(&mut self, received: &Received) {
-        match received {
-            Received::Missed(count) => self.daemon.pipeline.notices().missed(*count),
-            Received::Event(event) => self.take(event),
+    /// Takes in reports that came together.
+    fn received(&mut self, all: &[Received]) {
+        self.gaps.clear();
+        for received in all {
+            match received {
+                Received::Missed(count) => self.daemon.pipeline.notices().missed(*count),
+                Received::Event(event) => self.take(event),
+            }
         }
     }
 

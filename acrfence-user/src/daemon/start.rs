@@ -367,7 +367,7 @@ async fn watch(daemon: Arc<Daemon>, probe: Arc<Probe>, stop: CancellationToken) 
     loop {
         let received = tokio::select! {
             received = events.next_ones() => received,
-            () = until(ends), if ends.is_some() => {
+            () = until(ends) => {
                 ends = None;
                 end_what_ended(&daemon).await;
                 continue;

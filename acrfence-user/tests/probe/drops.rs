@@ -97,34 +97,39 @@ fn a_receiver_that_is_too_slow_is_told() {
     assert_eq!(got + missed, submitted);
 }
 
-#[test]
-fn events_come_as_they_happen() {
-    use acrfence_user::probe::{Received, What};
-    let fence = Fence::new();
-    let mut agent = fence.agent();
+/// Waits for `seen` while the probe is read, and for nothing else.
+fn while_it_is_read(fence: &Fence, seen: impl Future<Output = ()>, missing: &str) {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
         .unwrap();
     runtime.block_on(async {
-        let mut events = fence.probe().events();
-        agent.start("run(['/bin/true', 'now'])");
-        let seen = async {
-            while let Some(received) = events.next().await {
-                if let Received::Event(event) = received
-                    && let What::Executed(execution) = &event.what
-                    && execution.argv.get(1).is_some_and(|a| a == "now")
-                {
-                    return;
-                }
-            }
-        };
         tokio::select! {
             ended = fence.probe().run() => panic!("{ended:?}"),
             () = seen => {}
-            () = tokio::time::sleep(std::time::Duration::from_secs(20)) => panic!("no event came"),
+            () = tokio::time::sleep(std::time::Duration::from_secs(20)) => panic!("{missing}"),
         }
     });
+}
+
+#[test]
+fn events_come_as_they_happen() {
+    use acrfence_user::probe::{Received, What};
+    let fence = Fence::new();
+    let mut agent = fence.agent();
+    let mut events = fence.probe().events();
+    agent.start("run(['/bin/true', 'now'])");
+    let seen = async {
+        while let Some(received) = events.next().await {
+            if let Received::Event(event) = received
+                && let What::Executed(execution) = &event.what
+                && execution.argv.get(1).is_some_and(|a| a == "now")
+            {
+                return;
+            }
+        }
+    };
+    while_it_is_read(&fence, seen, "no event came");
 }
 
 /// Most reports wake nobody. The reader comes back for them by itself, also after nothing happened for long.
@@ -133,33 +138,23 @@ fn what_wakes_nobody_is_read_all_the_same() {
     use acrfence_user::probe::{Received, What};
     let fence = Fence::new();
     let mut agent = fence.agent();
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .unwrap();
-    runtime.block_on(async {
-        let mut events = fence.probe().events();
-        let ends = async {
-            for _ in 0..3 {
-                // So long that the reader has stopped coming back.
-                tokio::time::sleep(std::time::Duration::from_millis(300)).await;
-                agent.start("[run(['/bin/true']) for _ in range(5)] and None");
-                let mut ends = 0;
-                while ends < 5 {
-                    match events.next().await {
-                        Some(Received::Event(event)) => {
-                            ends += u32::from(matches!(event.what, What::Exited { .. }));
-                        }
-                        other => panic!("{other:?}"),
+    let mut events = fence.probe().events();
+    let ends = async {
+        for _ in 0..3 {
+            // So long that the reader has stopped coming back.
+            tokio::time::sleep(std::time::Duration::from_millis(300)).await;
+            agent.start("[run(['/bin/true']) for _ in range(5)] and None");
+            let mut ends = 0;
+            while ends < 5 {
+                match events.next().await {
+                    Some(Received::Event(event)) => {
+                        ends += u32::from(matches!(event.what, What::Exited { .. }));
                     }
+                    other => panic!("{other:?}"),
                 }
-                agent.answer();
             }
-        };
-        tokio::select! {
-            ended = fence.probe().run() => panic!("{ended:?}"),
-            () = ends => {}
-            () = tokio::time::sleep(std::time::Duration::from_secs(20)) => panic!("an end was not told"),
+            agent.answer();
         }
-    });
+    };
+    while_it_is_read(&fence, ends, "an end was not told");
 }
